@@ -30,14 +30,16 @@ option(ATTN_CUDA_EMULATED "the GPU's host code without kernels, for tests on an 
 if(ATTN_CUDA_EMULATED)
   enable_language(CXX)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
-    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c)
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c
+    src/cuda/elements/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX "absent|images")
   list(APPEND cuda_sources tests/emulate/cuda/images.c)
   set(cuda_libraries ${CMAKE_DL_LIBS})
   message(STATUS "GPU kernels: emulated")
 elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
-    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c)
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c
+    src/cuda/elements/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
@@ -65,6 +67,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(merge_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(append_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(mask_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(elements_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
     ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
@@ -87,7 +90,7 @@ function(attn_emulated_gpu)
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
       backward_sm90 backward_sm90_light backward_sm90_steps backward_sm90_f32 merge_generic
-      append_generic mask_generic)
+      append_generic mask_generic elements_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})
     add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
     target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}
@@ -117,6 +120,11 @@ function(attn_emulated_gpu)
   add_executable(test_gpu_append tests/cuda/test_gpu_append.c)
   target_link_libraries(test_gpu_append PRIVATE attn_trial)
   attn_test(gpu.append quick ${run} $<TARGET_FILE:test_gpu_append>)
+  add_executable(test_gpu_elements tests/cuda/test_gpu_elements.c)
+  target_link_libraries(test_gpu_elements PRIVATE attn_trial)
+  attn_test(gpu.elements quick ${run} $<TARGET_FILE:test_gpu_elements> 3)
+  attn_test(gpu.elements_sm80 quick ${run} ATTN_EMULATED_CAPABILITY=80
+    $<TARGET_FILE:test_gpu_elements> 11)
   add_executable(test_gpu_batch tests/cuda/test_gpu_batch.c)
   target_link_libraries(test_gpu_batch PRIVATE attn_trial)
   attn_test(gpu.batch quick ${run} $<TARGET_FILE:test_gpu_batch> few)
@@ -158,6 +166,9 @@ function(attn_cuda_tests)
     add_executable(test_gpu_append tests/cuda/test_gpu_append.c)
     target_link_libraries(test_gpu_append PRIVATE attn_trial)
     attn_test(cuda.append full test_gpu_append)
+    add_executable(test_gpu_elements tests/cuda/test_gpu_elements.c)
+    target_link_libraries(test_gpu_elements PRIVATE attn_trial)
+    attn_test(cuda.gpu_elements full test_gpu_elements)
     add_executable(test_gpu_merge tests/cuda/test_gpu_merge.c)
     target_link_libraries(test_gpu_merge PRIVATE attn_trial)
     attn_test(cuda.merge full test_gpu_merge)

@@ -604,13 +604,15 @@ ATTN_API attn_status attn_backward_plan(attn_context *context, const attn_backwa
                                         attn_plan *plan);
 
 /* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq,
- * Nq, Nk). Origins as in attn_forward_args. */
+ * Nq, Nk). Origins as in attn_forward_args: on a GPU they lie in its memory and are cut to their
+ * range. */
 typedef struct attn_dropout_mask_args {
     uint64_t struct_size;
     attn_tensor keep;
     attn_tensor q_origin, k_origin;
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
+    void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_dropout_mask_args;
 
 ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args);
@@ -727,10 +729,11 @@ typedef struct attn_quantize_args {
     /* attn_quantize: scale and shift are inputs, found before by other means */
     int32_t scale_given;
     int32_t reserved; /* 0 */
+    void *stream;     /* of a GPU's context, as in attn_forward_args */
 } attn_quantize_args;
 
-/* Writes codes, scale and shift from x. Errors: invalid argument, unknown field, overflow,
- * unsupported (contexts of a GPU); nothing is written then. */
+/* Writes codes, scale and shift from x, on a GPU with the CPU's bits. Errors: invalid argument,
+ * unknown field, overflow, device; nothing is written then. */
 ATTN_API attn_status attn_quantize(attn_context *context, const attn_quantize_args *args);
 
 /* Writes x from codes, scale and shift: the values in f32, rounded to x's type. */

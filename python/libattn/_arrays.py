@@ -60,7 +60,11 @@ def empty(like: Any, shape: tuple[int, ...], dtype: int) -> Any:
     space = _space(like)
     if space is None:
         raise TypeError(f"libattn cannot make a {type(like).__name__} for its results; give out")
-    kind = getattr(space, _NAMES[dtype])
+    return _beside(space, like, shape, getattr(space, _NAMES[dtype]))
+
+
+def _beside(space: Any, like: Any, shape: tuple[int, ...], kind: Any) -> Any:
+    """An array that a package makes on the device of `like`, which is on a GPU."""
     try:
         return space.empty(shape, dtype=kind, device=like.device)
     except TypeError:  # CuPy's devices are context managers
@@ -69,8 +73,13 @@ def empty(like: Any, shape: tuple[int, ...], dtype: int) -> Any:
 
 
 def make(like: Any, shape: tuple[int, ...], name: str) -> Any:
-    """An array of like's kind, its type by name; NumPy's own where like's package makes none."""
+    """An array of like's kind on its device, its type by name; on the CPU NumPy's own where like's
+    package makes none."""
     space = None if isinstance(like, np.ndarray) else _space(like)
+    if not is_on_cpu(like):
+        if not hasattr(space, name):
+            raise TypeError(f"libattn cannot make {name} beside a {type(like).__name__}")
+        return _beside(space, like, shape, getattr(space, name))
     if space is not None and hasattr(space, name):
         return space.empty(shape, dtype=getattr(space, name))
     if name.startswith(("bfloat", "float8")):

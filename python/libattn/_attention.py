@@ -287,7 +287,7 @@ def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = Fals
     dtype: "int8", "int4" (two codes a byte, in uint8 of d / 2), "float8_e4m3fn" or "float8_e5m2".
     groups: how many scales a row of x has, each for d / groups neighbours. shift=True, for
     integers: a group has a smallest value besides, which halves the error where signs are alike.
-    Arrays of the CPU, of x's kind; the error is bounded in attn.h (attn_quantize).
+    Arrays of x's kind, on its device; the error is bounded in attn.h (attn_quantize).
 
         k8, v8 = libattn.quantize(k), libattn.quantize(v)
         libattn.attention(q, k8.codes, v8.codes, k_scale=k8.scale, v_scale=v8.scale)
@@ -339,8 +339,15 @@ def dropout_mask(
     offset: int = 0,
     q_origin: int = 0,
     k_origin: int = 0,
+    out: Any = None,
 ) -> Any:
-    """The positions that dropout keeps: a boolean NumPy array (B, Hq, Nq, Nk), True = kept."""
-    keep = np.empty(shape, bool)
-    _core.dropout_mask(keep, dropout_p, seed, offset, q_origin, k_origin)
+    """The positions that dropout keeps: booleans (B, Hq, Nq, Nk), True = kept.
+
+    A NumPy array, or `out`, an array of that shape, which may be on a GPU.
+    """
+    keep = np.empty(shape, bool) if out is None else out
+    if tuple(keep.shape) != tuple(shape):
+        raise ValueError(f"out has shape {tuple(keep.shape)}, wanted {tuple(shape)}")
+    origins = (_arrays.give(keep, np.array([x])) if x else None for x in (q_origin, k_origin))
+    _core.dropout_mask(keep, dropout_p, seed, offset, *origins)
     return keep

@@ -152,6 +152,7 @@ static const place places[] = {
     DROPOUT(dropout_p),
     DROPOUT(dropout_seed),
     DROPOUT(dropout_offset),
+    DROPOUT(stream),
 
     SIZE(attn_info),
     INFO(struct_size),

@@ -206,33 +206,45 @@ PyObject *core_merge_backward(PyObject *module, PyObject *arguments)
 }
 
 /* dropout_mask(keep, p, seed, offset, q_origin, k_origin): fills keep, (batch, heads, q, k), bool;
- * origins are numbers. */
+ * origins are arrays of one number or of one for each sequence, on keep's device, or None. */
 PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
 {
-    PyObject *keep;
+    static const char *const names[] = {"keep", "q_origin", "k_origin"};
+    PyObject *arrays[3], *chosen = NULL;
     attn_dropout_mask_args args = {.struct_size = sizeof args};
+    attn_tensor *const tensors[] = {&args.keep, &args.q_origin, &args.k_origin};
     unsigned long long seed, offset;
-    long long origins[2];
-    if (!PyArg_ParseTuple(arguments, "OdKKLL:dropout_mask", &keep, &args.dropout_p, &seed, &offset,
-                          &origins[0], &origins[1])) {
+    if (!PyArg_ParseTuple(arguments, "OdKKOO:dropout_mask", &arrays[0], &args.dropout_p, &seed,
+                          &offset, &arrays[1], &arrays[2])) {
         return NULL;
     }
     args.dropout_seed = seed, args.dropout_offset = offset;
-    args.q_origin = attn_tensor_bshd(&origins[0], ATTN_I64, 1, 1, 1, 1);
-    args.k_origin = attn_tensor_bshd(&origins[1], ATTN_I64, 1, 1, 1, 1);
     core_state *state = PyModule_GetState(module);
-    array_view keep_view;
+    array_view views[3];
+    memset(views, 0, sizeof views);
     attn_status status = ATTN_OK;
-    bool ready = view_take(state, keep, "keep", &keep_view) &&
-                 axes_map(&keep_view, AXES_SCORES, false, "keep", &args.keep);
-    PyObject *chosen = NULL;
-    if (ready && context_choose(state, (dl_device){DL_CPU, 0}, &chosen)) {
+    bool ready = true;
+    for (int i = 0; i < 3 && ready; i++) {
+        ready = (i > 0 && arrays[i] == Py_None) ||
+                (view_take(state, arrays[i], names[i], &views[i]) &&
+                 axes_map(&views[i], i ? AXES_LENGTHS : AXES_SCORES, false, names[i], tensors[i]));
+        if (ready && views[i].array &&
+            (views[i].device.type != views[0].device.type ||
+             views[i].device.id != views[0].device.id)) {
+            PyErr_SetString(PyExc_ValueError, "the arrays are not on one device");
+            ready = false;
+        }
+    }
+    ready = ready && context_choose(state, views[0].device, &chosen) &&
+            view_stream(state, &views[0], &args.stream);
+    if (ready) {
         attn_context *context = context_of(chosen);
         Py_BEGIN_ALLOW_THREADS status = attn_dropout_mask(context, &args);
         Py_END_ALLOW_THREADS if (status) core_raise(status, false);
     }
     Py_XDECREF(chosen);
-    view_release(&keep_view);
+    for (int i = 0; i < 3; i++)
+        view_release(&views[i]);
     if (!ready || status)
         return NULL;
     Py_RETURN_NONE;

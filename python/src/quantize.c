@@ -10,6 +10,7 @@ enum { SLOTS = 4 };
 /* Arrays of a call, in the order of its arguments. */
 typedef struct quantize_call {
     core_state *state;
+    const array_view *first; /* of the arrays that there are */
     array_view views[SLOTS];
     attn_tensor tensors[SLOTS];
 } quantize_call;
@@ -22,9 +23,10 @@ static bool take(quantize_call *call, int slot, PyObject *array, bool written)
         return true;
     if (!view_take(call->state, array, names[slot], view))
         return false;
-    if (view->device.type != DL_CPU) {
-        PyErr_Format(PyExc_NotImplementedError, "%s: this operation takes arrays of the CPU",
-                     names[slot]);
+    call->first = call->first ? call->first : view;
+    if (view->device.type != call->first->device.type ||
+        view->device.id != call->first->device.id) {
+        PyErr_SetString(PyExc_ValueError, "the arrays are not on one device");
         return false;
     }
     if (written && view->readonly) {
@@ -48,12 +50,17 @@ static PyObject *run(PyObject *module, PyObject *arguments, bool back)
     for (int slot = 0; slot < SLOTS && ready; slot++)
         ready = take(&call, slot, arrays[slot], back == (slot == 0));
     PyObject *result = NULL, *chosen = NULL;
-    if (ready && context_choose(call.state, (dl_device){DL_CPU, 0}, &chosen)) {
+    void *stream = NULL;
+    if (ready && !call.first)
+        PyErr_SetString(PyExc_TypeError, "x and codes must be arrays");
+    else if (ready && context_choose(call.state, call.first->device, &chosen) &&
+             view_stream(call.state, call.first, &stream)) {
         attn_quantize_args args = {.struct_size = sizeof args,
                                    .x = call.tensors[0],
                                    .codes = call.tensors[1],
                                    .scale = call.tensors[2],
-                                   .shift = call.tensors[3]};
+                                   .shift = call.tensors[3],
+                                   .stream = stream};
         attn_context *context = context_of(chosen);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status =

@@ -377,23 +377,47 @@ def test_kvcache_in_a_graph():
 
 def pools(kind):
     """Keywords of a Cache whose pools lie on the GPU: 24 pages of 16 rows of 2 heads."""
-    zeros = torch.zeros(24, 16, 2, 64)
+    zeros = torch.zeros(24, 16, 2, 64).cuda()
     if kind in ("float32", "bfloat16"):
-        return {n: zeros.to(getattr(torch, kind)).cuda() for n in "kv"}
+        return {n: zeros.to(getattr(torch, kind)) for n in "kv"}
     made = {}
     for name in "kv":
         parts = libattn.quantize(zeros, kind)
-        made |= {name: parts.codes.cuda(), name + "_scale": parts.scale.cuda()}
+        made |= {name: parts.codes, name + "_scale": parts.scale}
     return made
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "float8_e4m3fn", "float8_e5m2"])
+def test_codes(kind):
+    """Codes and values have the CPU's bits."""
+    x = torch.randn(3, 40, 2, 64, dtype=torch.bfloat16)
+    options = {"groups": 2, "shift": kind.startswith("int")}
+    expected, found = (libattn.quantize(t, kind, **options) for t in (x, x.cuda()))
+    values = libattn.dequantize(*found, dtype="bfloat16")
+    assert values.is_cuda and torch.equal(
+        values.cpu(), libattn.dequantize(*expected, dtype="bfloat16")
+    )
+    for own, other in zip(found, expected, strict=True):
+        if own is not None:
+            own = own.cpu()
+            assert torch.equal(own.view(torch.uint8), other.view(torch.uint8))
+
+
+def test_dropout_mask():
+    shape, options = (2, 3, 50, 70), {"seed": 5, "q_origin": 9, "k_origin": 3}
+    keep = libattn.dropout_mask(
+        shape, 0.4, out=torch.empty(shape, dtype=torch.bool, device="cuda"), **options
+    )
+    assert (keep.cpu().numpy() == libattn.dropout_mask(shape, 0.4, **options)).all()
 
 
 def keys_of(view, name, b):
     """The keys or values of a sequence in float64, by its table."""
     pages = view["block_table"][b][: -(-int(view["seqused_k"][b]) // 16)].long().cpu()
-    pool, scale = view[name].cpu(), view.get(name + "_scale")
+    pool, scale = view[name], view.get(name + "_scale")
     if scale is not None:
-        pool = libattn.dequantize(pool, scale.cpu())
-    return pool[pages].flatten(0, 1)[: int(view["seqused_k"][b])].double()
+        pool = libattn.dequantize(pool, scale)
+    return pool.cpu()[pages].flatten(0, 1)[: int(view["seqused_k"][b])].double()
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "int4", "float8_e4m3fn"])

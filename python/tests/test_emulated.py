@@ -33,6 +33,14 @@ class Array:
     def __init__(self, values):
         self.values = values
 
+    @property
+    def shape(self):
+        return self.values.shape
+
+    @property
+    def dtype(self):
+        return self.values.dtype
+
     def __dlpack_device__(self):
         return 2, 0
 
@@ -51,7 +59,7 @@ class Array:
 class Namespace:
     """Functions and types that make such arrays; it counts bytes of workspaces."""
 
-    float32, uint8, workspaces = np.float32, np.uint8, []
+    float32, float16, int8, uint8, workspaces = np.float32, np.float16, np.int8, np.uint8, []
 
     @staticmethod
     def empty(shape, dtype, device):
@@ -59,6 +67,11 @@ class Namespace:
         if dtype is np.uint8:
             Namespace.workspaces.append(shape[0])
         return Array(np.full(shape, 9, dtype))
+
+    @staticmethod
+    def asarray(array, device):
+        assert device == Array.device
+        return Array(array)
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True, "softcap": 3.0}])
@@ -77,6 +90,31 @@ def test_arrays(options):
     assert len(Namespace.workspaces) == 1  # the backward pass has one, of the arrays' package
     with pytest.raises(ValueError, match="different devices"):
         libattn.attention(arrays[0], K, arrays[2])
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_codes(kind):
+    """Codes, scales and shifts of arrays on a GPU lie there, and have the CPU's bits."""
+    expected = libattn.quantize(K, kind, groups=2, shift=True)
+    found = libattn.quantize(Array(K), kind, groups=2, shift=True)
+    assert all(isinstance(x, Array) for x in found)
+    for own, other in zip(found, expected, strict=True):
+        assert own.dtype == other.dtype and (own.values == other).all()
+    values = libattn.dequantize(*found, dtype="float16")
+    assert (values.values == libattn.dequantize(*expected, dtype="float16")).all()
+    with pytest.raises(ValueError, match="not on one device"):
+        libattn.dequantize(found.codes, expected.scale)
+    with pytest.raises(TypeError, match="float8_e5m2 beside a Array"):
+        libattn.quantize(Array(K), "float8_e5m2")
+
+
+def test_dropout_mask():
+    shape, options = (2, 3, 5, 7), {"seed": 5, "q_origin": 9, "k_origin": 3}
+    keep = Array(np.zeros(shape, bool))
+    assert libattn.dropout_mask(shape, 0.4, out=keep, **options) is keep
+    assert (keep.values == libattn.dropout_mask(shape, 0.4, **options)).all()
+    with pytest.raises(ValueError, match="wanted"):
+        libattn.dropout_mask((2, 3, 5, 8), 0.4, out=keep)
 
 
 def test_arrays_of_jax():

@@ -31,9 +31,6 @@ static attn_status prepare(backward_call *c, attn_context *context, const attn_b
 {
     TRY(copy_args(c, args));
     TRY(attn_context_get(context, &c->context));
-    if (c->context->backend->backward.run == NULL) {
-        return attn_context_lacks(c->context, "attn_backward");
-    }
     TRY(attn_context_takes_stream(c->context, c->args.stream));
     attn_host host;
     attn_host_leave(&host); /* as in forward.c */

@@ -180,9 +180,3 @@ attn_status attn_context_takes_stream(const attn_context *context, const void *s
                : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for %s",
                            stream, context->backend->name(context->device));
 }
-
-attn_status attn_context_lacks(const attn_context *context, const char *function)
-{
-    return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is not supported by the context's device: %s",
-                     function, context->backend->name(context->device));
-}

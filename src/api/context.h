@@ -24,7 +24,4 @@ attn_status attn_context_get(attn_context *context, attn_context **actual);
 /* Refuses a stream where there are none. */
 attn_status attn_context_takes_stream(const attn_context *context, const void *stream);
 
-/* ATTN_ERR_UNSUPPORTED, with the sentence for a function whose operation the device lacks. */
-attn_status attn_context_lacks(const attn_context *context, const char *function);
-
 #endif

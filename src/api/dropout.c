@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "cpu/machine/host.h"
 
-static attn_status check(const attn_dropout_mask_args *args, attn_dropout_problem *problem)
+/* device: origins lie in a GPU's memory and are not read. */
+static attn_status check(const attn_dropout_mask_args *args, bool device,
+                         attn_dropout_problem *problem)
 {
     const attn_tensor *tensor = &args->keep;
     attn_host host;
@@ -18,9 +20,9 @@ static attn_status check(const attn_dropout_mask_args *args, attn_dropout_proble
                                            args->dropout_offset);
     attn_host_return(&host);
     TRY(status);
-    TRY(attn_check_origin("q_origin", &args->q_origin, tensor->shape[0], tensor->shape[2], false,
+    TRY(attn_check_origin("q_origin", &args->q_origin, tensor->shape[0], tensor->shape[2], device,
                           &rows_end));
-    TRY(attn_check_origin("k_origin", &args->k_origin, tensor->shape[0], tensor->shape[3], false,
+    TRY(attn_check_origin("k_origin", &args->k_origin, tensor->shape[0], tensor->shape[3], device,
                           &keys_end));
     TRY(attn_dropout_fits(&problem->dropout, "keep", rows_end, "keep", keys_end));
     if (__builtin_mul_overflow(tensor->shape[0], tensor->shape[1], &rows) ||
@@ -39,10 +41,10 @@ attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_arg
     attn_dropout_problem problem;
     TRY(attn_copy_args(&copy, sizeof copy, args, "attn_dropout_mask_args"));
     TRY(attn_context_get(context, &context));
-    if (context->backend->dropout_mask == NULL) {
-        return attn_context_lacks(context, "attn_dropout_mask");
-    }
-    TRY(check(&copy, &problem));
-    context->backend->dropout_mask(context->device, &problem);
-    return ATTN_OK;
+    TRY(attn_context_takes_stream(context, copy.stream));
+    TRY(check(&copy, context->backend->meaning & ATTN_OF_DEVICE, &problem));
+    const int64_t *n = problem.keep.shape;
+    return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0
+               ? ATTN_OK
+               : context->backend->dropout_mask(context->device, &problem, copy.stream);
 }

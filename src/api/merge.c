@@ -95,9 +95,6 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     attn_merge_args copy;
     TRY(attn_copy_args(&copy, sizeof copy, args, "attn_merge_args"));
     TRY(attn_context_get(context, &context));
-    if (context->backend->merge == NULL) {
-        return attn_context_lacks(context, "attn_merge");
-    }
     TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("o", &copy.o, ATTN_FLOAT_TYPES, true));
     TRY(check_lse("lse", &copy.lse, true, &copy.o));
@@ -166,9 +163,6 @@ attn_status attn_merge_backward(attn_context *context, const attn_merge_backward
     TRY(attn_copy_args(&forward, sizeof forward, copy.forward, "attn_merge_args"));
     copy.forward = &forward;
     TRY(attn_context_get(context, &context));
-    if (context->backend->merge_backward == NULL) {
-        return attn_context_lacks(context, "attn_merge_backward");
-    }
     TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("d_o", &copy.d_o, ATTN_FLOAT_TYPES, false));
     TRY(check_lse("d_lse", &copy.d_lse, false, &copy.d_o));

@@ -49,10 +49,7 @@ static attn_status run(attn_context *context, const attn_quantize_args *args, bo
     attn_quantize_args copy;
     TRY(attn_copy_args(&copy, sizeof copy, args, "attn_quantize_args"));
     TRY(attn_context_get(context, &context));
-    const attn_backend *backend = context->backend;
-    if (backend->quantize == NULL) {
-        return attn_context_lacks(context, encode ? "attn_quantize" : "attn_dequantize");
-    }
+    TRY(attn_context_takes_stream(context, copy.stream));
     if (copy.reserved != 0 || (copy.scale_given != 0 && copy.scale_given != 1)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "scale_given = %d must be 0 or 1, reserved 0",
                          (int)copy.scale_given);
@@ -66,10 +63,11 @@ static attn_status run(attn_context *context, const attn_quantize_args *args, bo
     }
     const attn_quantized t = {copy.x, copy.codes, copy.scale, copy.shift,
                               copy.scale_given || !attn_tensor_present(&copy.scale)};
-    if (rows > 0 && copy.x.shape[3] > 0) {
-        (encode ? backend->quantize : backend->dequantize)(context->device, &t);
+    if (rows == 0 || copy.x.shape[3] == 0) {
+        return ATTN_OK;
     }
-    return ATTN_OK;
+    return encode ? context->backend->quantize(context->device, &t, copy.stream)
+                  : context->backend->dequantize(context->device, &t, copy.stream);
 }
 
 attn_status attn_quantize(attn_context *context, const attn_quantize_args *args)

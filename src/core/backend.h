@@ -1,11 +1,12 @@
 /*
  * backend.h: the operations of a kind of device as a table: one for CPUs (cpu/backend.c), one for
- * GPUs (cuda/backend.c). The front door copies and checks arguments and calls through it. NULL: the
- * operation is unsupported there.
+ * GPUs (cuda/backend.c). The front door copies and checks arguments and calls through it.
  */
 #ifndef ATTN_CORE_BACKEND_H
 #define ATTN_CORE_BACKEND_H
 
+#include "core/codes.h"
+#include "core/dropout_args.h"
 #include "core/problem.h"
 
 /* The parts of one call. NULL: no workspace, the default stream. */
@@ -20,18 +21,6 @@ static inline void *attn_align_up(void *address)
 {
     return (void *)(((uintptr_t)address + 63) & ~(uintptr_t)63);
 }
-
-/* attn_dropout_mask_args, checked. */
-typedef struct attn_dropout_problem {
-    attn_tensor keep, q_origin, k_origin;
-    attn_dropout dropout;
-} attn_dropout_problem;
-
-/* attn_quantize_args, checked. Scale and shift may be absent. */
-typedef struct attn_quantized {
-    attn_tensor x, codes, scale, shift;
-    bool given; /* scale and shift are inputs */
-} attn_quantized;
 
 /* `device` is that of the context. Each function makes the plan that it needs, once. */
 typedef struct attn_backend {
@@ -53,9 +42,9 @@ typedef struct attn_backend {
     attn_status (*merge)(const void *device, const attn_merge_args *args);
     /* args->forward is a whole struct of this library's size */
     attn_status (*merge_backward)(const void *device, const attn_merge_backward_args *args);
-    void (*dropout_mask)(const void *device, const attn_dropout_problem *p);
-    void (*quantize)(const void *device, const attn_quantized *t);
-    void (*dequantize)(const void *device, const attn_quantized *t);
+    attn_status (*dropout_mask)(const void *device, const attn_dropout_problem *p, void *stream);
+    attn_status (*quantize)(const void *device, const attn_quantized *t, void *stream);
+    attn_status (*dequantize)(const void *device, const attn_quantized *t, void *stream);
 } attn_backend;
 
 #endif

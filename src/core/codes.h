@@ -34,6 +34,12 @@ ATTN_CORE float attn_code_at(const void *element, int32_t dtype, int64_t odd)
     }
 }
 
+/* attn_quantize_args, checked. Scale and shift may be absent. */
+typedef struct attn_quantized {
+    attn_tensor x, codes, scale, shift;
+    bool given; /* scale and shift are inputs */
+} attn_quantized;
+
 /* Scale and shift of a row of codes, as attn_rows has them (table.h); columns share them by
  * groups. */
 typedef struct attn_row_codes {
@@ -126,6 +132,58 @@ ATTN_CORE uint8_t attn_code_bits(double y, int32_t dtype, double least)
     return (uint8_t)((half >> 8 & 0x80) | (half >> 7 & 0x7f));
 }
 
+/* Stores a scale, a shift or a value in its type. One NaN stands for all: processors make different
+ * ones. */
+ATTN_CORE void attn_code_store(void *p, int32_t dtype, double x)
+{
+    const bool is_nan = x != x;
+    switch (dtype) {
+    case ATTN_F64:
+        attn_element_from_f64(p, ATTN_F64, x);
+        if (is_nan) {
+            *(uint64_t *)p = UINT64_C(0x7ff8) << 48;
+        }
+        break;
+    case ATTN_F32:
+        *(uint32_t *)p = is_nan ? 0x7fc00000u : attn_f32_to_bits((float)x);
+        break;
+    case ATTN_F16:
+        *(uint16_t *)p = is_nan ? 0x7e00 : attn_f32_to_f16(attn_f64_to_f32_odd(x));
+        break;
+    default:
+        *(uint16_t *)p = is_nan ? 0x7fc0 : attn_f32_to_bf16(attn_f64_to_f32_odd(x));
+        break;
+    }
+}
+
+/* The elements of a group: the least and the largest number, and whether all are finite. */
+typedef struct attn_code_range {
+    double low, high;
+    bool finite;
+} attn_code_range;
+
+/* The range of no element, and of one. */
+ATTN_CORE attn_code_range attn_code_no_range(void)
+{
+    const attn_code_range none = {INFINITY, -INFINITY, true};
+    return none;
+}
+
+ATTN_CORE attn_code_range attn_code_range_of(double x)
+{
+    const attn_code_range one = {x, x, x - x == 0};
+    return one;
+}
+
+/* The range of two groups as one. NaN widens nothing. */
+ATTN_CORE attn_code_range attn_code_join(attn_code_range a, attn_code_range b)
+{
+    a.low = b.low < a.low ? b.low : a.low;
+    a.high = b.high > a.high ? b.high : a.high;
+    a.finite = a.finite && b.finite;
+    return a;
+}
+
 /* Scale of a group of elements from `low` to `high`, then its shift by the scale as stored. */
 ATTN_CORE double attn_code_scale(double low, double high, int32_t dtype, bool shifted)
 {
@@ -136,6 +194,19 @@ ATTN_CORE double attn_code_scale(double low, double high, int32_t dtype, bool sh
 ATTN_CORE double attn_code_shift(double low, double scale, int32_t dtype)
 {
     return low + ((double)attn_code_most(dtype) + 1) * scale;
+}
+
+/* Stores scale and shift (NULL: there is none) of a group, in their type. Elements that are not
+ * finite have no scale: NaN. */
+ATTN_CORE void attn_code_store_factors(const attn_code_range *range, int32_t codes, int32_t dtype,
+                                       void *scale, void *shift)
+{
+    const double size = attn_code_scale(range->low, range->high, codes, shift != NULL);
+    attn_code_store(scale, dtype, range->finite ? size : (double)NAN);
+    if (shift != NULL) {
+        const double stored = attn_element_to_f64(scale, dtype);
+        attn_code_store(shift, dtype, attn_code_shift(range->low, stored, codes));
+    }
 }
 
 /* The bits of the code nearest to x by a scale and a shift, 0 where there is none. */

@@ -23,8 +23,9 @@ attn_status attn_cpu_machine(const attn_cpu_device *device, attn_machine *machin
 /* Operations of the table that plan nothing. */
 attn_status attn_cpu_merge(const void *device, const attn_merge_args *args);
 attn_status attn_cpu_merge_backward(const void *device, const attn_merge_backward_args *args);
-void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *problem);
-void attn_cpu_quantize(const void *device, const attn_quantized *t);
-void attn_cpu_dequantize(const void *device, const attn_quantized *t);
+attn_status attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *problem,
+                                  void *stream);
+attn_status attn_cpu_quantize(const void *device, const attn_quantized *t, void *stream);
+attn_status attn_cpu_dequantize(const void *device, const attn_quantized *t, void *stream);
 
 #endif

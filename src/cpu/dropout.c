@@ -66,15 +66,15 @@ static void ones_task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *problem)
+attn_status attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *problem,
+                                  void *stream)
 {
     const attn_cpu_device *cpu = device;
     const int64_t *shape = problem->keep.shape;
     dropout_job job = {.p = problem, .table = cpu->machine.isa->precise};
-    if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0) {
-        return;
-    }
+    (void)stream;
     job.blocks = problem->dropout.on ? (shape[2] - 1) / job.table->strip + 1 : shape[2];
     attn_tasks_run(&cpu->executor, shape[0] * shape[1] * job.blocks,
                    problem->dropout.on ? mask_task : ones_task, &job, job.table);
+    return ATTN_OK;
 }

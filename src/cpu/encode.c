@@ -42,18 +42,11 @@ static void each(const attn_quantized *t, const box *of, void *user,
     }
 }
 
-typedef struct range {
-    double low, high;
-    double nan; /* 0 where an element is no finite number */
-} range;
-
 static void widen_range(void *user, const attn_quantized *t, double x, uint8_t *code, int64_t odd)
 {
-    range *of = user;
+    attn_code_range *range = user;
     (void)t, (void)code, (void)odd;
-    of->nan += x - x;
-    of->low = x < of->low ? x : of->low;
-    of->high = x > of->high ? x : of->high;
+    *range = attn_code_join(*range, attn_code_range_of(x));
 }
 
 typedef struct rounding {
@@ -69,14 +62,6 @@ static void write_code(void *user, const attn_quantized *t, double x, uint8_t *c
     *code = t->codes.dtype == ATTN_I4X2 ? (uint8_t)((*code & kept) | bits << 4 * odd) : bits;
 }
 
-/* Stores a scale or a shift, rounded to its type, and returns what is stored. */
-static double put(const attn_tensor *factor, const int64_t s[3], int64_t group, double value)
-{
-    char *at = attn_at_broadcast(factor, s[0], s[1], s[2], group);
-    attn_element_from_f64(at, factor->dtype, value);
-    return attn_element_to_f64(at, factor->dtype);
-}
-
 double attn_factor_at(const attn_tensor *factor, const int64_t s[3], int64_t group, double absent)
 {
     return attn_tensor_present(factor)
@@ -86,17 +71,15 @@ double attn_factor_at(const attn_tensor *factor, const int64_t s[3], int64_t gro
 }
 
 /* Finds scale and shift of a group and stores them. */
-static void find_factors(const attn_quantized *t, const box *of, const int64_t s[3], int64_t group,
-                         rounding *by)
+static void find_factors(const attn_quantized *t, const box *of, const int64_t s[3], int64_t group)
 {
-    const int32_t dtype = t->codes.dtype;
-    const bool shifted = attn_tensor_present(&t->shift);
-    range all = {INFINITY, -INFINITY, 0};
-    each(t, of, &all, widen_range);
-    all = all.low > all.high ? (range){0, 0, all.nan} : all;
-    const double size = attn_code_scale(all.low, all.high, dtype, shifted);
-    by->scale = put(&t->scale, s, group, size + all.nan);
-    by->shift = shifted ? put(&t->shift, s, group, attn_code_shift(all.low, by->scale, dtype)) : 0;
+    attn_code_range range = attn_code_no_range();
+    each(t, of, &range, widen_range);
+    attn_code_store_factors(&range, t->codes.dtype, t->scale.dtype,
+                            attn_at_broadcast(&t->scale, s[0], s[1], s[2], group),
+                            attn_tensor_present(&t->shift)
+                                ? attn_at_broadcast(&t->shift, s[0], s[1], s[2], group)
+                                : NULL);
 }
 
 void attn_encode(const attn_quantized *t, const int64_t s[3])
@@ -104,11 +87,11 @@ void attn_encode(const attn_quantized *t, const int64_t s[3])
     const int64_t groups = attn_tensor_present(&t->scale) ? t->scale.shape[3] : 1;
     for (int64_t group = 0; group < groups; group++) {
         const box of = box_of(t, s, group);
+        if (!t->given) {
+            find_factors(t, &of, s, group);
+        }
         rounding by = {attn_factor_at(&t->scale, s, group, 1),
                        attn_factor_at(&t->shift, s, group, 0)};
-        if (!t->given) {
-            find_factors(t, &of, s, group, &by);
-        }
         each(t, &of, &by, write_code);
     }
 }

@@ -20,11 +20,13 @@ static void quantize_task(const void *arg, int64_t index, int32_t thread)
     attn_encode(t, s);
 }
 
-void attn_cpu_quantize(const void *device, const attn_quantized *t)
+attn_status attn_cpu_quantize(const void *device, const attn_quantized *t, void *stream)
 {
     const attn_cpu_device *cpu = device;
+    (void)stream;
     attn_tasks_run(&cpu->executor, extent(t, 0) * extent(t, 1) * extent(t, 2), quantize_task, t,
                    NULL);
+    return ATTN_OK;
 }
 
 static void dequantize_task(const void *arg, int64_t index, int32_t thread)
@@ -42,13 +44,15 @@ static void dequantize_task(const void *arg, int64_t index, int32_t thread)
                         shift = (float)attn_factor_at(&t->shift, s, c / group, 0);
             const float value =
                 attn_code_value(code, scale, attn_tensor_present(&t->shift) ? &shift : NULL);
-            attn_element_from_f64(attn_at(&t->x, i, j, h, c), t->x.dtype, (double)value);
+            attn_code_store(attn_at(&t->x, i, j, h, c), t->x.dtype, (double)value);
         }
     }
 }
 
-void attn_cpu_dequantize(const void *device, const attn_quantized *t)
+attn_status attn_cpu_dequantize(const void *device, const attn_quantized *t, void *stream)
 {
     const attn_cpu_device *cpu = device;
+    (void)stream;
     attn_tasks_run(&cpu->executor, t->x.shape[0] * t->x.shape[1], dequantize_task, t, NULL);
+    return ATTN_OK;
 }

@@ -5,6 +5,7 @@
 #include "core/overlap.h"
 #include "cpu/machine/host.h"
 #include "cuda/backward/backward.h"
+#include "cuda/elements/elements.h"
 #include "cuda/forward/forward.h"
 #include "cuda/mask/mask.h"
 #include "cuda/merge/merge.h"
@@ -201,4 +202,7 @@ const attn_backend attn_cuda_backend = {
     .backward = {backward_plan, backward_workspace, backward_run},
     .merge = attn_cuda_merge,
     .merge_backward = attn_cuda_merge_backward,
+    .dropout_mask = attn_cuda_dropout_mask,
+    .quantize = attn_cuda_quantize,
+    .dequantize = attn_cuda_dequantize,
 };

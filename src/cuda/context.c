@@ -89,6 +89,7 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_MERGES] = attn_image_merge_generic,
         [ATTN_CUDA_APPENDS] = attn_image_append_generic,
         [ATTN_CUDA_MASKS] = attn_image_mask_generic,
+        [ATTN_CUDA_ELEMENTWISE] = attn_image_elements_generic,
     };
     const attn_driver *cu = cuda->driver;
     for (int i = cuda->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;

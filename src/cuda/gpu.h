@@ -35,6 +35,11 @@ attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t g
 attn_status attn_cuda_launch_early(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
                                    void *params, void *stream);
 
+/* Launches CTAs that share work of any size, 2^20 of them at most, in the GPU's context; none for
+ * none. Errors: as attn_cuda_enter. */
+attn_status attn_cuda_launch_loop(const attn_cuda *cuda, int kernel, int64_t ctas, void *params,
+                                  void *stream);
+
 /* True if rows can be read in pieces of 16 bytes: elements side by side, strides and address
  * multiples of 16 bytes. */
 bool attn_cuda_is_aligned(const attn_tensor *tensor);
@@ -73,6 +78,6 @@ extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_st
     attn_image_backward_generic[], attn_image_backward_sm80[], attn_image_backward_sm80_steps[],
     attn_image_backward_sm90[], attn_image_backward_sm90_light[], attn_image_backward_sm90_steps[],
     attn_image_backward_sm90_f32[], attn_image_merge_generic[], attn_image_append_generic[],
-    attn_image_mask_generic[];
+    attn_image_mask_generic[], attn_image_elements_generic[];
 
 #endif

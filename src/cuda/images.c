@@ -40,3 +40,4 @@ IMAGE(backward_sm90_f32);
 IMAGE(merge_generic);
 IMAGE(append_generic);
 IMAGE(mask_generic);
+IMAGE(elements_generic);

@@ -186,6 +186,8 @@
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define ATTN_MASK(name) \
     {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false},
+#define ATTN_ELEMENTS(name, kind) \
+    {"attn_elements_" #name, ATTN_CUDA_ELEMENTWISE, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \
     {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, 0, false},
 #define ATTN_MERGE(name, parts)                         \
@@ -194,3 +196,12 @@
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
+
+int attn_cuda_find(attn_cuda_family family, int32_t kind)
+{
+    int kernel = 0;
+    while (attn_cuda_kernels[kernel].family != family || attn_cuda_kernels[kernel].loads != kind) {
+        kernel++;
+    }
+    return kernel;
+}

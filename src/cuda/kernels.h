@@ -34,6 +34,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,
     ATTN_CUDA_MASKS,
+    ATTN_CUDA_ELEMENTWISE,
     ATTN_CUDA_FAMILIES
 } attn_cuda_family;
 
@@ -58,6 +59,14 @@ enum { ATTN_CUDA_MERGE_RESULTS, ATTN_CUDA_MERGE_GRADIENTS, ATTN_CUDA_MERGE_KINDS
 /* Kernels of new rows. */
 enum { ATTN_CUDA_APPEND_ROTATE, ATTN_CUDA_APPEND_STORE };
 
+/* Kernels of single elements: scales and shifts of groups, codes, values, masks of dropout. */
+enum {
+    ATTN_CUDA_WRITE_SCALES,
+    ATTN_CUDA_WRITE_CODES,
+    ATTN_CUDA_WRITE_VALUES,
+    ATTN_CUDA_WRITE_KEEP
+};
+
 /* A kernel of kernels.inc. */
 typedef struct attn_cuda_kernel {
     const char *name;
@@ -67,7 +76,8 @@ typedef struct attn_cuda_kernel {
     int32_t rows, keys; /* extents of a tile; of merges, rows of a CTA and most parts */
     int32_t threads, shared_bytes;
     int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ ..;
-                    * merges: ATTN_CUDA_MERGE_ ..; new rows: ATTN_CUDA_APPEND_ .. */
+                    * merges: ATTN_CUDA_MERGE_ ..; new rows: ATTN_CUDA_APPEND_ ..;
+                    * elements: ATTN_CUDA_WRITE_ .. */
     int32_t codes; /* ATTN_CUDA_FEW: type of K and V */
     bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
 } attn_cuda_kernel;
@@ -107,6 +117,7 @@ enum {
 #define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
 #define ATTN_MASK(...) +1
+#define ATTN_ELEMENTS(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"
 };
@@ -118,5 +129,8 @@ static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
 }
 
 extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
+
+/* The first kernel of a family whose `loads` is `kind`; there must be one. */
+int attn_cuda_find(attn_cuda_family family, int32_t kind);
 
 #endif

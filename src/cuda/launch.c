@@ -61,3 +61,18 @@ attn_status attn_cuda_launch_early(const attn_cuda *cuda, int kernel, const uint
     const cu_launch_attribute early = {.id = CU_BEGIN_EARLY, .value.number = 1};
     return launch(cuda, kernel, grid, params, stream, &early, cuda->capability >= 90);
 }
+
+attn_status attn_cuda_launch_loop(const attn_cuda *cuda, int kernel, int64_t ctas, void *params,
+                                  void *stream)
+{
+    enum { MOST = 1 << 20 };
+    const uint32_t grid[3] = {(uint32_t)(ctas < MOST ? ctas : MOST), 1, 1};
+    bool borrowed;
+    if (ctas == 0) {
+        return ATTN_OK;
+    }
+    TRY(attn_cuda_enter(cuda, &borrowed));
+    attn_status status = attn_cuda_launch(cuda, kernel, grid, params, stream);
+    attn_cuda_leave(cuda, borrowed);
+    return status;
+}

@@ -27,7 +27,7 @@ const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1]
     attn_image_backward_generic[1], attn_image_backward_sm80[1], attn_image_backward_sm80_steps[1],
     attn_image_backward_sm90[1], attn_image_backward_sm90_light[1],
     attn_image_backward_sm90_steps[1], attn_image_backward_sm90_f32[1], attn_image_merge_generic[1],
-    attn_image_append_generic[1], attn_image_mask_generic[1];
+    attn_image_append_generic[1], attn_image_mask_generic[1], attn_image_elements_generic[1];
 
 void fake_reset(void)
 {
@@ -256,6 +256,9 @@ static cu_result fake_launch(const cu_launch_config *config, cu_function functio
         }
         if (kernel && kernel->family == ATTN_CUDA_APPENDS) {
             fake.append = *(const attn_cuda_append_params *)params[0];
+        }
+        if (kernel && kernel->family == ATTN_CUDA_ELEMENTWISE) {
+            fake.elements = *(const attn_cuda_elements_params *)params[0];
         }
         if (kernel && (kernel->family == ATTN_CUDA_CODES || kernel->family == ATTN_CUDA_FEW ||
                        kernel->family == ATTN_CUDA_FEW_SHARED)) {

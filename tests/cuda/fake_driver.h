@@ -8,6 +8,7 @@
 #define TESTS_CUDA_FAKE_DRIVER_H
 
 #include "cuda/append/params.h"
+#include "cuda/elements/params.h"
 #include "cuda/gpu.h"
 
 enum { FAKE_GPUS = 2, FAKE_DEPTH = 4, FAKE_ERROR = 999 };
@@ -37,11 +38,12 @@ typedef struct fake_driver {
 
     /* What happened. calls: of those that may fail. */
     int calls, retained, loaded, pushes, launches;
-    unsigned long long cleared;     /* the address of the last memset */
-    fake_launched last;             /* of the launches */
-    const char *kernels[4];         /* of the first launches */
-    attn_cuda_append_params append; /* of the last launch for new rows or rotation */
-    int maps;                       /* of tensors; the rows of the last five's boxes */
+    unsigned long long cleared;         /* the address of the last memset */
+    fake_launched last;                 /* of the launches */
+    const char *kernels[4];             /* of the first launches */
+    attn_cuda_append_params append;     /* of the last launch for new rows or rotation */
+    attn_cuda_elements_params elements; /* of the last launch for codes or dropout's mask */
+    int maps;                           /* of tensors; the rows of the last five's boxes */
     uint32_t box_rows[5];
     cu_context stack[FAKE_DEPTH];
     int depth;

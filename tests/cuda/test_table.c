@@ -1,6 +1,6 @@
 /*
- * test_table.c: a GPU's operations through the table of its device: what is refused, and what it
- * lacks.
+ * test_table.c: a GPU's operations through the table of its device: what is refused, masks
+ * of bits, plans.
  */
 #include "fake_driver.h"
 #include <setjmp.h>
@@ -79,27 +79,12 @@ static void test_plan_of_shapes(void **state)
     attn_context_destroy(context);
 }
 
-/* Operations that the table of GPUs lacks. */
-static void test_unsupported(void **state)
-{
-    attn_context *context;
-    attn_dropout_mask_args d = {.struct_size = sizeof d};
-    (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_dropout_mask(context, &d), ATTN_ERR_UNSUPPORTED);
-    assert_non_null(
-        strstr(attn_last_error(), "attn_dropout_mask is not supported by the context's device: "));
-    attn_context_destroy(context);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_plan_of_shapes),
-        cmocka_unit_test(test_unsupported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

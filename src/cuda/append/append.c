@@ -18,12 +18,7 @@ static attn_status launch(const attn_cuda *cuda, attn_cuda_append_params *params
 {
     enum { MOST = 1 << 20 };
     const uint32_t grid[3] = {(uint32_t)(params->rows < MOST ? params->rows : MOST), 1, 1};
-    int kernel = 0;
-    while (attn_cuda_kernels[kernel].family != ATTN_CUDA_APPENDS ||
-           attn_cuda_kernels[kernel].loads != kind) {
-        kernel++;
-    }
-    return attn_cuda_launch(cuda, kernel, grid, params, stream);
+    return attn_cuda_launch(cuda, attn_cuda_find(ATTN_CUDA_APPENDS, kind), grid, params, stream);
 }
 
 attn_status attn_cuda_append(const attn_cuda *cuda, const attn_problem *problem,

@@ -46,26 +46,14 @@ attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, vo
 attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *mask,
                                  const attn_problem *problem, void *stream)
 {
-    enum { MOST = 1 << 20 };
     const attn_tensor *to = &problem->mask;
     attn_cuda_mask_params params = {.from = mask->from,
                                     .to = *to,
                                     .rows = to->shape[0] * to->shape[1] * to->shape[2],
                                     .pieces = (to->shape[3] + ATTN_CUDA_MASK_PIECE - 1) /
                                               ATTN_CUDA_MASK_PIECE};
-    int kernel = 0;
-    bool borrowed;
-    while (attn_cuda_kernels[kernel].family != ATTN_CUDA_MASKS) {
-        kernel++;
-    }
+    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, 0);
     const int64_t each = attn_cuda_kernels[kernel].threads,
                   ctas = (params.rows * params.pieces + each - 1) / each;
-    const uint32_t grid[3] = {(uint32_t)(ctas < MOST ? ctas : MOST), 1, 1};
-    if (ctas == 0) {
-        return ATTN_OK;
-    }
-    TRY(attn_cuda_enter(cuda, &borrowed));
-    attn_status status = attn_cuda_launch(cuda, kernel, grid, &params, stream);
-    attn_cuda_leave(cuda, borrowed);
-    return status;
+    return attn_cuda_launch_loop(cuda, kernel, ctas, &params, stream);
 }

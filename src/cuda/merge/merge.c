@@ -41,17 +41,9 @@ static attn_status launch(const attn_cuda *cuda, attn_cuda_merge_params *params,
                           void *stream)
 {
     const int kernel = find(params->parts, kind);
-    const int64_t each = attn_cuda_kernels[kernel].rows, most = 1 << 20,
+    const int64_t each = attn_cuda_kernels[kernel].rows,
                   ctas = params->rows / each + (params->rows % each > 0);
-    const uint32_t grid[3] = {(uint32_t)(ctas < most ? ctas : most), 1, 1};
-    bool borrowed;
-    if (ctas == 0) {
-        return ATTN_OK;
-    }
-    TRY(attn_cuda_enter(cuda, &borrowed));
-    attn_status status = attn_cuda_launch(cuda, kernel, grid, params, stream);
-    attn_cuda_leave(cuda, borrowed);
-    return status;
+    return attn_cuda_launch_loop(cuda, kernel, ctas, params, stream);
 }
 
 attn_status attn_cuda_merge(const void *device, const attn_merge_args *args)

@@ -86,6 +86,8 @@
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
 #elif defined(EMULATED_mask_generic)
 #define ATTN_MASK(name, ...) ENTRY(attn_mask_##name)
+#elif defined(EMULATED_elements_generic)
+#define ATTN_ELEMENTS(name, ...) ENTRY(attn_elements_##name)
 #elif defined(EMULATED_merge_generic)
 #define ATTN_MERGE(name, ...) ENTRY(attn_merge_##name) ENTRY(attn_merge_##name##_gradients)
 #else

@@ -6,9 +6,8 @@
  * GPU's memory: rows for which a sequence has no key are left out, pages and positions are cut to
  * those there are.
  */
-#include "core/codes.h"
 #include "cuda/append/params.h"
-#include "cuda/kernel/rows/score.cuh"
+#include "cuda/kernel/load/encode.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
@@ -136,99 +135,52 @@ __device__ __forceinline__ void rotate_row(const attn_cuda_append_params &a, con
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-/* A new row of all heads of K or V, and its place in the cache. */
-struct Stored {
-    const attn_tensor &from, &cache;
-    const attn_cuda_factors &by;
-    int64_t tensor, index; /* in `from` */
-    attn_kv_place place;
-
-    __device__ __forceinline__ const char *element(int64_t head, int64_t column) const
-    {
-        return attn_at(&from, tensor, index, head, column);
-    }
-    __device__ __forceinline__ char *factor(const attn_tensor &t, int64_t head, int64_t group) const
-    {
-        return attn_at_broadcast(&t, place.tensor, place.row, head, group);
-    }
-    __device__ __forceinline__ double factor_at(const attn_tensor &t, int64_t head, int64_t group,
-                                                double absent) const
-    {
-        return attn_tensor_present(&t) ? load_real<double>(factor(t, head, group), t.dtype)
-                                       : absent;
-    }
-};
-
-__device__ __forceinline__ void store_plain(const Stored &s)
+/* Writes a new row of all heads to a cache of its type. */
+__device__ __forceinline__ void store_plain(const CodedRow &s)
 {
-    const int64_t columns = s.from.shape[3];
-    for (int64_t i = threadIdx.x; i < s.from.shape[2] * columns; i += THREADS) {
+    const int64_t columns = s.x.shape[3];
+    for (int64_t i = threadIdx.x; i < s.x.shape[2] * columns; i += THREADS) {
         const int64_t head = i / columns, c = i % columns;
-        copy_element(attn_at(&s.cache, s.place.tensor, s.place.row, head, c), s.element(head, c),
-                     s.cache.dtype);
+        copy_element(attn_at(&s.codes, s.to.tensor, s.to.row, head, c),
+                     attn_at(&s.x, s.from.tensor, s.from.row, head, c), s.x.dtype);
     }
 }
 
 /* Writes the factors of a group of columns, of one head or of all that share them: a warp. */
-__device__ __forceinline__ void write_factors(const Stored &s, int64_t first_head, int64_t heads,
+__device__ __forceinline__ void write_factors(const CodedRow &s, int64_t first_head, int64_t heads,
                                               int64_t group)
 {
-    const int64_t columns = s.from.shape[3] / s.by.scale.shape[3];
-    const bool shifted = attn_tensor_present(&s.by.shift);
-    double low = INFINITY, high = -INFINITY, nan = 0;
+    const int64_t columns = s.group_columns();
+    attn_code_range range = attn_code_no_range();
     for (int64_t i = threadIdx.x % 32; i < heads * columns; i += 32) {
-        const double x = load_real<double>(
-            s.element(first_head + i / columns, group * columns + i % columns), s.from.dtype);
-        nan += x - x;
-        low = fmin(low, x), high = fmax(high, x);
+        const double x = s.element(first_head + i / columns, group * columns + i % columns);
+        range = attn_code_join(range, attn_code_range_of(x));
     }
-    low = -warp_max(-low), high = warp_max(high), nan = warp_sum(nan);
-    const bool none = low > high; /* of numbers */
-    low = none ? 0 : low, high = none ? 0 : high;
+    range = warp_range(range);
     if (threadIdx.x % 32 == 0) {
-        const int32_t type = s.by.scale.dtype;
-        char *scale = s.factor(s.by.scale, first_head, group);
-        attn_element_from_f64(scale, type,
-                              attn_code_scale(low, high, s.cache.dtype, shifted) + nan);
-        if (shifted) {
-            const double stored = load_real<double>(scale, type);
-            attn_element_from_f64(s.factor(s.by.shift, first_head, group), type,
-                                  attn_code_shift(low, stored, s.cache.dtype));
-        }
+        s.write_factors(range, first_head, group);
     }
 }
 
 /* Writes a row's codes, a byte a thread. */
-__device__ __forceinline__ void write_codes(const Stored &s)
+__device__ __forceinline__ void write_codes(const CodedRow &s)
 {
-    const int64_t bytes = s.cache.shape[3], each = attn_code_columns(s.cache.dtype);
-    const int64_t groups = attn_tensor_present(&s.by.scale) ? s.by.scale.shape[3] : 1,
-                  columns = s.from.shape[3] / groups;
-    const bool shifted = attn_tensor_present(&s.by.shift);
-    for (int64_t i = threadIdx.x; i < s.from.shape[2] * bytes; i += THREADS) {
-        const int64_t head = i / bytes, first = i % bytes * each;
-        uint8_t code = 0;
-        for (int64_t c = first; c < first + each; c++) {
-            const double x = load_real<double>(s.element(head, c), s.from.dtype);
-            code |= attn_code_nearest(x, s.factor_at(s.by.scale, head, c / columns, 1),
-                                      s.factor_at(s.by.shift, head, c / columns, 0), s.cache.dtype,
-                                      shifted)
-                    << 4 * (c - first);
-        }
-        *(uint8_t *)attn_at(&s.cache, s.place.tensor, s.place.row, head, i % bytes) = code;
+    const int64_t bytes = s.codes.shape[3], columns = s.group_columns();
+    for (int64_t i = threadIdx.x; i < s.x.shape[2] * bytes; i += THREADS) {
+        s.write_codes(i / bytes, i % bytes, columns);
     }
 }
 
-/* Writes the row to the cache; all threads of the CTA come. */
-__device__ __forceinline__ void store(const Stored &s)
+/* Writes the row to the cache; all threads of the CTA come. given: scales are inputs. */
+__device__ __forceinline__ void store(const CodedRow &s, bool given)
 {
-    if (!attn_is_code(s.cache.dtype)) {
+    if (!attn_is_code(s.codes.dtype)) {
         store_plain(s);
         return;
     }
-    if (!s.by.given) {
-        const int64_t own = s.by.scale.shape[2], groups = s.by.scale.shape[3],
-                      heads = own == 1 ? s.from.shape[2] : 1;
+    if (!given) {
+        const int64_t own = s.scale.shape[2], groups = s.scale.shape[3],
+                      heads = own == 1 ? s.x.shape[2] : 1;
         for (int64_t i = threadIdx.x / 32; i < own * groups; i += WARPS) {
             write_factors(s, i / groups, heads, i % groups);
         }
@@ -240,18 +192,18 @@ __device__ __forceinline__ void store(const Stored &s)
 __device__ __forceinline__ void store_row(const attn_cuda_append_params &a, const NewRow &at)
 {
     const attn_problem &p = a.problem;
-    const int64_t key = at.sequence.nk - at.sequence.nq_used + at.row,
-                  index = at.sequence.q_first + at.row;
+    const int64_t key = at.sequence.nk - at.sequence.nq_used + at.row;
     if (key < 0) {
         return;
     }
-    const attn_kv_place place = attn_kv_locate(&p, &at.sequence, key);
+    const attn_kv_place from = {at.sequence.tensor, at.sequence.q_first + at.row},
+                        to = attn_kv_locate(&p, &at.sequence, key);
     if (attn_tensor_present(&p.k_new)) {
-        const attn_tensor &from = attn_tensor_present(&a.rotated.k) ? a.rotated.k : p.k_new;
-        store({from, p.k, a.k, at.sequence.tensor, index, place});
+        const attn_tensor &row = attn_tensor_present(&a.rotated.k) ? a.rotated.k : p.k_new;
+        store({row, p.k, a.k.scale, a.k.shift, from, to}, a.k.given);
     }
     if (attn_tensor_present(&p.v_new)) {
-        store({p.v_new, p.v, a.v, at.sequence.tensor, index, place});
+        store({p.v_new, p.v, a.v.scale, a.v.shift, from, to}, a.v.given);
     }
 }
 
