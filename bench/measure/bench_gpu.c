@@ -21,7 +21,6 @@
 #include "gpu.h"
 #include "gpu_copy.h"
 #include "peer.h"
-#include "standard.h"
 
 #include <math.h>
 #include <signal.h>
@@ -280,8 +279,7 @@ static bool start_peer(bench_worker *worker, const char *python)
     if (gpu.problem->pass == PASS_FORWARD) {
         args.bias.data = args.mask.data = NULL; /* peers_cuda.py knows who takes them */
     }
-    const char *feature = peer_refuses(&args),
-               *refuses = feature ? feature : standard_no_codes(&args);
+    const char *refuses = peer_refuses(&args, false);
     if (refuses != NULL) {
         return fail(worker, WORKER_REFUSED, "%s", refuses);
     }

@@ -4,7 +4,6 @@
  */
 #include "worker.h"
 #include "cli.h"
-#include "codes.h"
 #include "errors.h"
 #include "peak.h"
 #include "peer.h"
@@ -156,7 +155,7 @@ static const char *refusal(const struct child *child, const problem_tensors *sha
     }
     return child->kind == LIBATTN    ? NULL
            : child->kind == STANDARD ? standard_refuses(&args)
-                                     : peer_refuses(&args);
+                                     : peer_refuses(&args, true);
 }
 
 /* Checks the problem without touching Q, K, V. */
@@ -242,9 +241,8 @@ static void report_error(const struct child *child, worker_report *report)
     }
     errors_measure(&child->args, 0, &errors);
     report->max_error = errors.relative, report->c = errors.c, report->rows = errors.rows;
-    if (child->kind == PEER && codes_type(child->tensors.args.k.dtype)) {
-        snprintf(report->not_compared, sizeof report->not_compared, "it has codes of its own");
-    }
+    const bool codes = child->args.k.dtype != child->tensors.args.k.dtype;
+    strcpy(report->not_compared, codes && child->kind == PEER ? "it has codes of its own" : "");
 }
 
 static bool serve(struct child *child, const struct request *q, struct reply *reply)

@@ -24,14 +24,15 @@
 SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peer_ggml.py") TEXT("peers.py"));
 SCRIPT(peer_script_cuda, TEXT("peers_cuda.py"));
 
-const char *peer_refuses(const attn_forward_args *args)
+const char *peer_refuses(const attn_forward_args *args, bool codes)
 {
     for (int n = 0; n < 4; n++) {
         if (args->q.stride[n] < 0 || args->k.stride[n] < 0 || args->v.stride[n] < 0) {
             return "peers take no negative strides";
         }
     }
-    return standard_not_plain(args);
+    const char *feature = standard_not_plain(args);
+    return feature || codes ? feature : standard_no_codes(args);
 }
 
 /* ---- Shared memory --------------------------------------------------------------------------- */

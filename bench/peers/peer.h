@@ -25,9 +25,9 @@ typedef struct bench_peer {
     char why[512];   /* one sentence, after a function returned false or NULL */
 } bench_peer;
 
-/* NULL, or the reason why no peer is asked about such a call: it is not plain attention. A script
- * may know further reasons. Static string. */
-const char *peer_refuses(const attn_forward_args *args);
+/* NULL, or the reason why no peer is asked about such a call: it is not plain attention, or K and V
+ * are quantised, which only some take (codes). A script may know further reasons. Static string. */
+const char *peer_refuses(const attn_forward_args *args, bool codes);
 
 /* ---- Any script ------------------------------------------------------------------------------ */
 
