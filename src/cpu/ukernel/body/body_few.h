@@ -1,8 +1,8 @@
 /*
  * body_few.h: the part of body.h for products with few lanes, as in a step of decoding: keys along
- * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: one row (a head of queries
- * for each of keys), up to four, or eight. The order of each sum is that of body.h. Lanes are moved
- * by fours; sums that have no row are 0.
+ * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: of one row (a head of
+ * queries for each of keys), of up to four, or of eight. The order of each sum is that of body.h.
+ * Lanes are moved by fours; sums that have no row are 0.
  */
 enum { FN(OWN) = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64 };
 
