@@ -101,7 +101,7 @@ def ggml_peer(job, memory):
 
     q, k, v, o = (view(name) for name in "qkvo")  # (batch, row, head, dim)
     batch, nq, heads, d = q.shape
-    nk, d_v = k.shape[1], v.shape[3]
+    nk = k.shape[1]
     room = 4 * sum(x.size for x in (q, k, v)) + 4 * o.size + 2 * nk * (nq + 64) + (16 << 20)
     context = ggml.init(GgmlMemory(room, None, False))
 
