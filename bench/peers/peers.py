@@ -6,9 +6,10 @@ text after them as `python3 -c`. Lines of JSON come in on stdin and go out on st
 in is the job: which library, how many threads, which file holds Q, K, V and O and where in it they
 lie; K and V of "codes" are there as their values. The answer is {"kernel": name} or {"refused":
 why}. Then {"repeats": n} asks for n calls in a row and gets {"seconds": of all of them, "waited":
-of its threads for a core}, with the last result left in O, outside of the time. Inputs are converted before, not during the time, to the layout that a library
-wants. A call is the job's "pass": forward, backward (of one forward pass before the time), or
-training, which is both. Dropout draws positions of the library's own.
+of its threads for a core}, with the last result left in O, outside of the time. Inputs are
+converted before, not during the time, to the layout that a library wants. A call is the job's
+"pass": forward, backward (of one forward pass before the time), or training, which is both. Dropout
+draws positions of the library's own.
 """
 
 import json
