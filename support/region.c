@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Where plain memory begins, as that of a GPU's allocator does: a copy on a GPU keeps the original's
- * place within as many bytes (gpu_copy.c), and rows that begin 64 bytes behind a line of 128 cost
- * two requests each. */
+/* Where plain memory begins, as that of a GPU's allocator does. A copy on a GPU keeps its place
+ * within as many bytes (gpu_copy.c), and a row that begins in the middle of a line of 128 bytes
+ * costs a request more. */
 enum { PLAIN_ALIGNMENT = 256 };
 
 /* Inaccessible pages on both sides; the bytes lie against the one that the placement names. */
