@@ -127,6 +127,7 @@ typedef struct attn_cuda_few {
     /* rows and keys begin where the tensors do; without origins, and lengths of keys alone */
     bool plain;
     bool top_left; /* the diagonal is 0, not keys - nq */
+    bool light;    /* score steps are softcap, ALiBi and the scale alone */
     attn_cuda_place k, v, q;
 } attn_cuda_few;
 

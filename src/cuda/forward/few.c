@@ -71,6 +71,12 @@ static bool is_plain(const attn_problem *problem)
            !attn_tensor_present(&problem->pad_k);
 }
 
+static bool has_light_steps(const attn_problem *problem)
+{
+    return attn_cuda_has_steps(problem) && !problem->mask.data && !problem->bias.data &&
+           !attn_cuda_steps_lack(problem);
+}
+
 /* most: the largest number that is divided. */
 static attn_cuda_divisor divisor(int64_t by, int64_t most)
 {
@@ -151,6 +157,7 @@ attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_sche
                            .after = (int32_t)(right < far ? right : far - 1),
                            .plain = is_plain(problem),
                            .top_left = problem->top_left,
+                           .light = has_light_steps(problem),
                            .k = attn_cuda_place_of(&problem->k),
                            .v = attn_cuda_place_of(&problem->v),
                            .q = attn_cuda_place_of(&problem->q)};

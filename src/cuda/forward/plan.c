@@ -115,18 +115,18 @@ static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda
 }
 
 /* True if forward_few is the kernel for keys that are not quantised: for so few rows of a KV head
- * that K and V alone take time. Beside score steps, whose keys no other kernel splits, rows may be
- * twice as many; but softcap alone and ALiBi alone are faster among the exponents of forward_sm90,
- * which pages have not. */
+ * that K and V alone take time. Beside a mask or a bias, whose keys no other kernel splits, rows
+ * may be twice as many. */
 static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
 {
     enum { FEW = 8 };
     const int32_t scores = attn_cuda_scores_of(problem);
-    const int64_t most = scores == ATTN_CUDA_SCALED ? FEW : 2 * FEW;
-    const bool exponents = scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED;
+    const bool split =
+        scores == ATTN_CUDA_SCALED ||
+        ((scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED) && !problem->paged &&
+         cuda->capability == 90 && !tma_lacks(problem)); /* by forward_sm90 */
     return !attn_cuda_is_quantised(problem) && problem->group > 0 &&
-           problem->q.shape[1] <= most / problem->group &&
-           (!exponents || problem->paged || cuda->capability != 90 || tma_lacks(problem)) &&
+           problem->q.shape[1] <= (split ? FEW : 2 * FEW) / problem->group &&
            !attn_cuda_few_lacks(problem, cuda);
 }
 

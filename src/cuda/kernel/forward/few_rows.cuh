@@ -5,6 +5,7 @@
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
 #include "cuda/kernel/rows/rows.cuh"
+#include "cuda/kernel/rows/score.cuh"
 
 /* Opaque, or addresses that follow from it would be kept in registers. */
 __device__ __forceinline__ int few_lane()
@@ -18,7 +19,8 @@ template <class S> struct FewRows {
     float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
-    uint32_t q_at; /* SHARED: the lane's operands of Q in shared memory, instead of q */
+    float slope[S::TILES][2]; /* light steps: ALiBi's */
+    uint32_t q_at;            /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
     /* Operands of 8 rows and 32 columns. */
     __device__ __forceinline__ void operands(int t, int u, uint32_t (&to)[4]) const
@@ -53,6 +55,22 @@ template <class S> struct FewRows {
             ptx::store_shared_16(q_at + (t * S::UNITS + u) * 512, x[u]);
         }
         __syncthreads();
+    }
+
+    /* Loads ALiBi's slopes of the lane's rows; there are light steps. */
+    __device__ __forceinline__ void load_slopes(const attn_cuda_codes_params &c,
+                                                const FewItem &item)
+    {
+        const attn_tensor &t = c.forward.problem.alibi;
+#pragma unroll
+        for (int i = 0; i < 2 * S::TILES; i++) {
+            const int r = min(i / 2 * 8 + 2 * (few_lane() % 4) + i % 2, item.rows - 1);
+            slope[i / 2][i % 2] = t.data == NULL
+                                      ? 0
+                                      : load_real<float>(attn_at_broadcast(&t, item.sequence.index,
+                                                                           item.head(c, r), 0, 0),
+                                                         t.dtype);
+        }
     }
 
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)

@@ -33,6 +33,9 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
                 tile.rows.share_q(loader.c, loader.item);
             } else {
                 tile.rows.load_q(loader.c, loader.item);
+                if (loader.c.forward.few.light) {
+                    tile.rows.load_slopes(loader.c, loader.item);
+                }
             }
         }
         const typename FewLoader<S>::Factors following = loader.find(next + 1, row);

@@ -11,6 +11,7 @@
  */
 #pragma once
 #include "cuda/kernel/forward/few_rows.cuh"
+#include "cuda/kernel/rows/softcap.cuh"
 
 template <class S> struct FewTile {
     const attn_cuda_codes_params &c;
@@ -102,13 +103,35 @@ template <class S> struct FewTile {
                 }
             }
         }
+        if (!S::SHARED && c.forward.few.light) {
+            step(key + at, s);
+        }
         if (__builtin_expect(masked, false)) {
             mask(key + at, s);
         }
     }
 
-    /* Score steps, and -inf for keys that a row does not see, one number after the other: few tiles
-     * need it, and their code should be short. key: the lane's first. */
+    /* Light steps. key: the lane's first. */
+    __device__ __forceinline__ void step(int key, float (&s)[S::TILES][4]) const
+    {
+        const attn_cuda_steps &x = c.forward.steps_sm90;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+            if (x.softcap) {
+                softcap_scores(x, s[t]);
+            }
+            const float factor = x.alibi ? x.alibi_factor : x.scaled ? x.scale : 1;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int row = item.query(c, 8 * t + 2 * (few_lane() % 4) + e % 2),
+                          distance = abs(row + (int)item.sequence.diagonal - key - e / 2 * 8);
+                s[t][e] = fmaf(-rows.slope[t][e % 2], (float)distance, s[t][e] * factor);
+            }
+        }
+    }
+
+    /* Other score steps, and -inf for keys that a row does not see, one number after the other: few
+     * tiles need it, and their code should be short. key: the lane's first. */
     __device__ __forceinline__ void mask(int key, float (&s)[S::TILES][4]) const
     {
         const int lane = few_lane();
@@ -121,7 +144,7 @@ template <class S> struct FewTile {
             float x = -INFINITY;
             if (j >= see.x && j < see.y) {
                 x = one<false>(s, n, x);
-                if (a.steps) {
+                if (a.steps && !a.few.light) {
                     const ScoreRow<float> score(a.problem, item.sequence, item.head(c, r), i);
                     x = score.visible(j) ? score.step(x, j) : -INFINITY;
                 }
@@ -323,7 +346,8 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
-        const bool masked = !S::SHARED && (item.blocks.masked(block) || c.forward.steps);
+        const bool masked = !S::SHARED && (item.blocks.masked(block) ||
+                                           (c.forward.steps && !c.forward.few.light));
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = products(stage, s);
