@@ -7,7 +7,8 @@
 #include "problem.h"
 
 typedef struct guarded_region {
-    void *map; /* NULL: from malloc */
+    void *map; /* NULL: from malloc, or nowhere */
+    bool nowhere;
     size_t map_bytes;
     unsigned char *first; /* never NULL; inaccessible if bytes is 0 and there are guard pages */
     size_t bytes;

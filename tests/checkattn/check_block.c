@@ -7,6 +7,7 @@
 #include "checks.h"
 #include "cpu/specials.h"
 #include "panel.h"
+#include "sums.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,47 +30,28 @@ typedef struct block_state {
     uint64_t *seen;
 } block_state;
 
-/* The probabilities of one lane; their sum. */
-static long double lane_weights(const kernel_kit *kit, const block_case *block, int64_t lane,
-                                long double *p)
-{
-    double top = -(double)INFINITY;
-    long double sum = 0;
-    for (int64_t key = 0; key < block->n; key++) {
-        top = fmax(top, block->s[key * kit->uk->strip + lane]);
-    }
-    for (int64_t key = 0; key < block->n; key++) {
-        double s = block->s[key * kit->uk->strip + lane];
-        p[key] = s == -(double)INFINITY ? 0 : expl((long double)s - (long double)top);
-        sum += p[key];
-    }
-    return sum;
-}
-
 static bool judge_lane(kernel_kit *kit, const block_case *block, int64_t lane, const void *ot,
                        double l, double relative)
 {
-    static long double p[MOST_KEYS];
-    long double sum = lane_weights(kit, block, lane, p);
+    double s[MOST_KEYS], values[MOST_KEYS];
+    for (int64_t key = 0; key < block->n; key++) {
+        s[key] = block->s[key * kit->uk->strip + lane];
+    }
+    if (!exact_softmax(kit, s, block->n)) {
+        return true;
+    }
     for (int64_t col = 0; col < block->dv; col++) {
-        long double exact = 0, size = 0;
         for (int64_t key = 0; key < block->n; key++) {
-            if (p[key] == 0) {
-                continue; /* not visible: its value may be no number */
-            }
-            long double x = p[key] * (long double)panel_element(&block->value, key, col);
-            exact += x, size += fabsl(x);
+            values[key] = panel_element(&block->value, key, col);
         }
-        if (sum == 0) {
-            continue;
-        }
+        const exact_sum exact = exact_average(kit, values, block->n);
         double got = kit_get(kit, ot, col * kit->uk->strip + lane) / l,
-               error = fabs(got - (double)(exact / sum));
+               error = fabs(got - exact.value);
         /* an infinity may be NaN as a sum of parts */
-        if (isfinite((double)exact) ? !(error <= relative * (double)(size / sum))
-                                    : isfinite(got) || (isnan(exact) && !isnan(got))) {
+        if (isfinite(exact.value) ? !(error <= relative * exact.size)
+                                  : isfinite(got) || (isnan(exact.value) && !isnan(got))) {
             kit_fail(kit, "O[%lld][%lld] = %.9g, exact %.9g", (long long)col, (long long)lane, got,
-                     (double)(exact / sum));
+                     exact.value);
             return false;
         }
     }

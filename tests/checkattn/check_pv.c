@@ -6,6 +6,7 @@
  */
 #include "checks.h"
 #include "panel.h"
+#include "sums.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,24 +39,23 @@ static bool judge_element(kernel_kit *kit, const pv_case *c, const void *ot, int
                           int64_t lane)
 {
     int64_t at = col * kit->uk->strip + lane;
-    long double exact = c->alpha ? (long double)kit_get(kit, c->before, at) *
-                                       (long double)kit_get(kit, c->alpha, lane)
-                                 : 0;
-    long double size = fabsl(exact);
+    double x[KIT_MOST_KEYS + 1], y[KIT_MOST_KEYS + 1];
+    x[0] = c->alpha ? kit_get(kit, c->before, at) : 0;
+    y[0] = c->alpha ? kit_get(kit, c->alpha, lane) : 0;
     for (int64_t key = 0; key < c->n; key++) {
-        long double x = (long double)kit_get(kit, c->p, key * kit->uk->strip + lane);
-        x *= (long double)panel_element(&c->value, key, col);
-        exact += x, size += fabsl(x);
+        x[key + 1] = kit_get(kit, c->p, key * kit->uk->strip + lane);
+        y[key + 1] = panel_element(&c->value, key, col);
     }
-    if (!isfinite((double)exact)) {
+    const exact_sum exact = exact_dot(kit, x, y, c->n + 1);
+    if (!isfinite(exact.value)) {
         return true;
     }
-    double bound = kit_gamma(kit, (double)c->n + 1) * (double)size;
+    double bound = kit_gamma(kit, (double)c->n + 1) * exact.size;
     bound += (double)c->n * (kit->uk->real_size == 4 ? 0x1p-149 : 0x1p-1074);
-    double got = kit_get(kit, ot, at), error = fabs(got - (double)exact);
+    double got = kit_get(kit, ot, at), error = fabs(got - exact.value);
     if (!(error <= bound)) {
         kit_fail(kit, "OT[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)col,
-                 (long long)lane, got, (double)exact, bound);
+                 (long long)lane, got, exact.value, bound);
         return false;
     }
     kit->worst_pv = fmax(kit->worst_pv, error / bound);

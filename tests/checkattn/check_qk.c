@@ -4,6 +4,7 @@
  */
 #include "checks.h"
 #include "panel.h"
+#include "sums.h"
 
 #include <math.h>
 
@@ -38,21 +39,21 @@ static bool judge_score(kernel_kit *kit, const qk_case *c, const void *s, int64_
                         double gamma)
 {
     bool single = kit->uk->real_size == 4;
-    long double exact = 0, size = 0;
+    double q[KIT_MOST_D], k[KIT_MOST_D];
     for (int64_t i = 0; i < c->d && c->rows[lane]; i++) {
-        long double x = (long double)(c->factor * panel_element(&c->q, lane, i));
-        x *= (long double)panel_element(&c->key, key, i);
-        exact += x, size += fabsl(x);
+        q[i] = c->factor * panel_element(&c->q, lane, i);
+        k[i] = panel_element(&c->key, key, i);
     }
-    if (!isfinite((double)exact) || (double)size > (single ? 1e38 : 1e300)) {
+    const exact_sum exact = exact_dot(kit, q, k, c->rows[lane] ? c->d : 0);
+    if (!isfinite(exact.value) || exact.size > (single ? 1e38 : 1e300)) {
         return true;
     }
-    double got = kit_get(kit, s, key * kit->uk->strip + lane), error = fabs(got - (double)exact);
+    double got = kit_get(kit, s, key * kit->uk->strip + lane), error = fabs(got - exact.value);
     /* results below the smallest normal lose up to half of the smallest subnormal each */
-    double bound = gamma * (double)size + (double)c->d * (single ? 0x1p-149 : 0x1p-1074);
+    double bound = gamma * exact.size + (double)c->d * (single ? 0x1p-149 : 0x1p-1074);
     if (!(error <= bound)) {
         kit_fail(kit, "S[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)key,
-                 (long long)lane, got, (double)exact, bound);
+                 (long long)lane, got, exact.value, bound);
         return false;
     }
     kit->worst_qk = fmax(kit->worst_qk, error / bound);

@@ -237,6 +237,26 @@ int64_t kit_choice(const kernel_kit *kit, int stream, int64_t i, int64_t n)
     return (int64_t)(inputs_bits(kit->seed, stream, i) >> 20) % n;
 }
 
+/* inputs_value, remembered: its logarithm and cosine take longer than most kernels, above all under
+ * qemu, and checks ask for the same elements again and again. */
+static double normal(const kernel_kit *kit, int stream, int64_t i)
+{
+    enum { ROOM = 1 << 17 };
+    static struct {
+        uint64_t seed;
+        int64_t i;
+        int stream;
+        bool known;
+        double value;
+    } known[ROOM], *place;
+    place = &known[((uint64_t)i + (uint64_t)stream * 0x9E3779B1u) % ROOM];
+    if (!place->known || place->seed != kit->seed || place->i != i || place->stream != stream) {
+        place->known = true, place->seed = kit->seed, place->i = i, place->stream = stream;
+        place->value = inputs_value(INPUTS_NORMAL, kit->seed, stream, i);
+    }
+    return place->value;
+}
+
 static double special(const kernel_kit *kit, int stream, int64_t i)
 {
     static const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0, -0.0};
@@ -245,12 +265,11 @@ static double special(const kernel_kit *kit, int stream, int64_t i)
 
 double kit_value(const kernel_kit *kit, enum values kind, int stream, int64_t i, int64_t n)
 {
-    double x = inputs_value(INPUTS_NORMAL, kit->seed, stream, i);
+    double x = normal(kit, stream, i);
     switch (kind) {
     /* the second half is the first with the other sign, in its even positions */
     case VALUES_CANCELLING:
-        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, kit->seed, stream, i - n / 2)
-                                        : x;
+        return i >= n / 2 && stream % 2 ? -normal(kit, stream, i - n / 2) : x;
     case VALUES_HUGE:
         return x * (kit->dtype == ATTN_F64 ? 1e140 : kit->dtype == ATTN_F16 ? 2e4 : 1e17);
     case VALUES_TINY:
