@@ -44,12 +44,16 @@ static inline void attn_prefetch_keys(const attn_problem *problem, const attn_te
                                       const attn_sequence *sequence, int64_t kv_head, int64_t first,
                                       int64_t last)
 {
+    const int64_t size = attn_element_size(tensor->dtype), step = tensor->stride[1] * size,
+                  lines = (tensor->shape[3] * size + 63) / 64, line = 64 * tensor->stride[3];
     for (int64_t key = first, end; key < last; key = end) {
-        attn_rows rows;
-        attn_key_rows(problem, tensor, sequence, kv_head, key, &rows);
+        const char *row = attn_kv_find(problem, tensor, sequence, kv_head, key, 0);
         end = attn_kv_run_end(problem, sequence, key, last);
-        for (int64_t i = 0; i < end - key; i++) {
-            attn_prefetch_row(&rows, i, tensor->shape[3]);
+        for (int64_t i = 0; i < end - key; i++, row += step) {
+            const char *at = row;
+            for (int64_t left = lines; left > 0; left--, at += line) {
+                ATTN_PREFETCH(at);
+            }
         }
     }
 }
