@@ -346,8 +346,8 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
-        const bool masked = !S::SHARED && (item.blocks.masked(block) ||
-                                           (c.forward.steps && !c.forward.few.light));
+        const bool masked =
+            !S::SHARED && (item.blocks.masked(block) || (c.forward.steps && !c.forward.few.light));
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = products(stage, s);
