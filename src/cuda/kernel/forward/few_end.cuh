@@ -14,9 +14,10 @@ template <int D> struct GatheredRow {
     float o[D / 32], base, l, m;
 };
 
-/* Gathers `count` parts, MOST at most, whose states and sums are `step` rows apart. Sums have
- * `columns` columns. MOST lanes have a state each, and the next ones the same. The first sums are
- * asked for before the states are there; those of a part without keys were not written. */
+/* Gathers `count` parts, MOST at most, whose states and sums are `step` rows apart. Rows of sums
+ * lie `columns` apart, all of which are sums if there are fewer than D. MOST lanes have a state
+ * each, and the next ones the same. The first sums are asked for before the states are there; those
+ * of a part without keys were not written. */
 template <int MOST, int D>
 __device__ __forceinline__ void gather(const float4 *states, const float *sums, int64_t step,
                                        int columns, int count, GatheredRow<D> &row)
@@ -177,8 +178,8 @@ __device__ __forceinline__ void gather_warps(const FewItem &item, const unsigned
                                              int r, GatheredRow<S::D> &row)
 {
     const int warps = item.blocks.count > 0 ? S::WARPS : 0;
-    gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r, (const float *)shared + r * S::D,
-                     S::ROWS, S::D, warps, row);
+    gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
+                     (const float *)shared + r * S::APART, S::ROWS, S::APART, warps, row);
 }
 
 /* Leaves all rows of a split for the merge. */
@@ -188,6 +189,9 @@ __device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, co
 {
 #pragma unroll(S::SHARED ? 2 : S::ROWS / S::WARPS)
     for (int r = threadIdx.x / 32; r < S::ROWS; r += S::WARPS) {
+        if (!S::SHARED && r >= item.rows) {
+            return;
+        }
         GatheredRow<S::D> row;
         gather_warps<S>(item, shared, r, row);
         store_split<S>(c, item, r, row);

@@ -5,7 +5,6 @@
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
 #include "cuda/kernel/rows/rows.cuh"
-#include "cuda/kernel/rows/score.cuh"
 
 /* Opaque, or addresses that follow from it would be kept in registers. */
 __device__ __forceinline__ int few_lane()
@@ -19,8 +18,7 @@ template <class S> struct FewRows {
     float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
-    float slope[S::TILES][2]; /* light steps: ALiBi's */
-    uint32_t q_at;            /* SHARED: the lane's operands of Q in shared memory, instead of q */
+    uint32_t q_at; /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
     /* Operands of 8 rows and 32 columns. */
     __device__ __forceinline__ void operands(int t, int u, uint32_t (&to)[4]) const
@@ -55,22 +53,6 @@ template <class S> struct FewRows {
             ptx::store_shared_16(q_at + (t * S::UNITS + u) * 512, x[u]);
         }
         __syncthreads();
-    }
-
-    /* Loads ALiBi's slopes of the lane's rows; there are light steps. */
-    __device__ __forceinline__ void load_slopes(const attn_cuda_codes_params &c,
-                                                const FewItem &item)
-    {
-        const attn_tensor &t = c.forward.problem.alibi;
-#pragma unroll
-        for (int i = 0; i < 2 * S::TILES; i++) {
-            const int r = min(i / 2 * 8 + 2 * (few_lane() % 4) + i % 2, item.rows - 1);
-            slope[i / 2][i % 2] = t.data == NULL
-                                      ? 0
-                                      : load_real<float>(attn_at_broadcast(&t, item.sequence.index,
-                                                                           item.head(c, r), 0, 0),
-                                                         t.dtype);
-        }
     }
 
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -135,12 +117,12 @@ template <class S> struct FewRows {
         return x;
     }
 
-    /* Leaves the warp's sums and states in shared memory. A row whose numbers are not finite, or
-     * whose exponents left the range of f32, gets l = NaN. */
-    __device__ __forceinline__ void leave(unsigned char *shared)
+    /* Leaves the warp's sums of the first `rows` rows, and all states, in shared memory. A row
+     * whose numbers are not finite, or whose exponents left the range of f32, gets l = NaN. */
+    __device__ __forceinline__ void leave(unsigned char *shared, int rows)
     {
         const int lane = few_lane(), warp = threadIdx.x / 32;
-        float *sums = (float *)shared + warp * S::ROWS * S::D;
+        float *sums = (float *)shared + warp * S::ROWS * S::APART;
         float4 *states = (float4 *)(shared + S::STATES_AT) + warp * S::ROWS;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
@@ -155,7 +137,9 @@ template <class S> struct FewRows {
                     const float x =
                         fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], S::Codes::UNIT, of_all);
                     sum = fmaf(x, 0, sum);
-                    sums[row * S::D + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;
+                    if (row < rows) {
+                        sums[row * S::APART + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;
+                    }
                 }
                 sum = over_keys(sum, false); /* by all lanes: rows may differ in what follows */
                 sum = fabsf(from) > 4194304 && from != NO_BASE ? NAN : sum;

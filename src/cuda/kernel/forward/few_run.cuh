@@ -33,9 +33,6 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
                 tile.rows.share_q(loader.c, loader.item);
             } else {
                 tile.rows.load_q(loader.c, loader.item);
-                if (loader.c.forward.few.light) {
-                    tile.rows.load_slopes(loader.c, loader.item);
-                }
             }
         }
         const typename FewLoader<S>::Factors following = loader.find(next + 1, row);
@@ -59,7 +56,7 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile);
     ptx::copy_async_wait<0>();
     __syncthreads();
-    rows.leave(shared);
+    rows.leave(shared, S::SHARED ? S::ROWS : item.rows);
     __syncthreads();
 }
 

@@ -6,7 +6,8 @@
  *                    codes alone;
  *                    places of rows [2][2][16]
  *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
- *     at the end, over all that: sums of warps [WARPS][ROWS][D] f32 | their states [WARPS][ROWS]
+ *     at the end, over all that: sums of warps [WARPS][ROWS][APART] f32 | their states
+ *     [WARPS][ROWS]
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
  * reads of 32 columns of K (8 keys, four lanes each), and of V (4 keys two apart, eight lanes
@@ -36,7 +37,8 @@ struct FewShape {
     static constexpr int FACTORS_AT = 2 * TILE, STAGE = ATTN_FEW_STAGE(CODE, D);
     static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
-    static constexpr int STATES_AT = WARPS * ROWS * D * 4;
+    static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
+    static constexpr int STATES_AT = WARPS * ROWS * APART * 4;
     static constexpr int Q_AT = BYTES; /* SHARED */
     static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");

@@ -11,6 +11,7 @@
  */
 #pragma once
 #include "cuda/kernel/forward/few_rows.cuh"
+#include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
 template <class S> struct FewTile {
@@ -120,14 +121,27 @@ template <class S> struct FewTile {
             if (x.softcap) {
                 softcap_scores(x, s[t]);
             }
-            const float factor = x.alibi ? x.alibi_factor : x.scaled ? x.scale : 1;
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int row = item.query(c, 8 * t + 2 * (few_lane() % 4) + e % 2),
-                          distance = abs(row + (int)item.sequence.diagonal - key - e / 2 * 8);
-                s[t][e] = fmaf(-rows.slope[t][e % 2], (float)distance, s[t][e] * factor);
+            for (int e = 0; e < 4 && x.scaled; e++) {
+                s[t][e] *= x.scale;
+            }
+#pragma unroll
+            for (int r = 0; r < 2 && x.alibi; r++) {
+                slope(8 * t + 2 * (few_lane() % 4) + r, key, s[t][r], s[t][2 + r]);
             }
         }
+    }
+    /* ALiBi of row r for keys `key` and key + 8. */
+    __device__ __forceinline__ void slope(int r, int key, float &s, float &behind) const
+    {
+        const attn_tensor &t = c.forward.problem.alibi;
+        r = min(r, item.rows - 1);
+        const float factor = c.forward.steps_sm90.alibi_factor,
+                    slope = load_real<float>(
+                        attn_at_broadcast(&t, item.sequence.index, item.head(c, r), 0, 0), t.dtype);
+        const int distance = item.query(c, r) + (int)item.sequence.diagonal - key;
+        s = fmaf(-slope, (float)abs(distance), s * factor);
+        behind = fmaf(-slope, (float)abs(distance - 8), behind * factor);
     }
 
     /* Other score steps, and -inf for keys that a row does not see, one number after the other: few
