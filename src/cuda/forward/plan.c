@@ -115,8 +115,8 @@ static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda
 }
 
 /* True if forward_few is the kernel for keys that are not quantised: for so few rows of a KV head
- * that K and V alone take time. Beside a mask or a bias, whose keys no other kernel splits, rows
- * may be twice as many. */
+ * that K and V alone take time. Where no other kernel splits the keys, as beside most score steps,
+ * rows may be twice as many. */
 static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
 {
     enum { FEW = 8 };
