@@ -139,9 +139,9 @@ template <class S> struct FewTile {
         const float factor = c.forward.steps_sm90.alibi_factor,
                     slope = load_real<float>(
                         attn_at_broadcast(&t, item.sequence.index, item.head(c, r), 0, 0), t.dtype);
-        const int distance = item.query(c, r) + (int)item.sequence.diagonal - key;
-        s = fmaf(-slope, (float)abs(distance), s * factor);
-        behind = fmaf(-slope, (float)abs(distance - 8), behind * factor);
+        const int64_t distance = item.query(c, r) + item.sequence.diagonal - key;
+        s = fmaf(-slope, (float)llabs(distance), s * factor);
+        behind = fmaf(-slope, (float)llabs(distance - 8), behind * factor);
     }
 
     /* Other score steps, and -inf for keys that a row does not see, one number after the other: few
