@@ -95,11 +95,11 @@
     (ATTN_TILE_BYTES(dtype, 2 * (fixed) + 2 * ATTN_GRAD_SM80_STAGES(dtype) * (step), d) + \
      ATTN_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
 
-/* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, dS,
- * barriers, LSE and delta; rows of a box of the TMA. */
+/* kernel/backward/shape_sm90.cuh: `fixed` rows in all, stages of two tiles of `step` rows, P and
+ * dS, barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32
-#define ATTN_GRAD_SM90_BYTES(d, tiles, step, stages, scores)                                      \
-    ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
+#define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                \
+    ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
 
 /* kernel/backward/parts_sm90.cuh: K and V of 128 keys, Q and dO of `step` rows, dS, all in parts;
@@ -113,8 +113,8 @@
 #define ATTN_GRAD_SINGLE_BYTES \
     (3 * 4 * 64 * 64 * 2 + 2 * 64 * 4 + 5 * 64 * 64 * 4 + ATTN_SM90_ALIGN)
 
-/* Sums of dK and dV of 128 keys, and four more of each of 256 threads
+/* Sums of dK and dV of an item's keys, and four more of each of 256 threads
  * (kernel/backward/shares_sm90.cuh). */
-#define ATTN_GRAD_SHARE_FLOATS(d) (2 * 128 * (d) + 4 * 256)
+#define ATTN_GRAD_SHARE_FLOATS(d, keys) (2 * (keys) * (d) + 4 * 256)
 
 #endif

@@ -99,11 +99,11 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         count *= (double)launch.items.shares;
     }
     plan->items += plan->ordered && !keys ? 0 : (int64_t)count;
-    if (keys && has_values(problem) && grads->dv.data) {
+    if (keys && !plan->ordered && has_values(problem) && grads->dv.data) {
         TRY(add_launch(plan, cuda, values, &launch, count));
         launch.noted = true;
     }
-    return keys && has_values(problem) && !grads->dk.data
+    return keys && !plan->ordered && has_values(problem) && !grads->dk.data
                ? ATTN_OK
                : add_launch(plan, cuda, kernel, &launch, count);
 }
@@ -224,7 +224,7 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
     plan->sums_offset =
         attn_arena_take(arena, heads * slots, (int64_t)kernel->rows * kernel->d, sizeof(float));
     plan->key_sums_offset =
-        attn_arena_take(arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d), sizeof(float));
+        attn_arena_take(arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys), sizeof(float));
 }
 
 static attn_status plan_workspace(attn_cuda_grad_plan *plan)

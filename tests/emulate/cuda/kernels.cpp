@@ -67,6 +67,9 @@
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
     ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)
+#define ATTN_BACKWARD_SM90_WIDE(name, ...)     \
+    ENTRY(attn_backward_sm90_##name##_ordered) \
+    ENTRY(attn_backward_sm90_##name##_round)
 #elif defined(EMULATED_backward_sm90_light)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...)          \
     ENTRY(attn_backward_sm90_light_##name##_ordered) \

@@ -11,6 +11,7 @@
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 #include "cuda/kernel/backward/round_sm90.cuh"
 #include "cuda/kernel/backward/rows_sm90.cuh"
+#include "cuda/kernel/backward/wide_sm90.cuh"
 
 /* ctas: of a multiprocessor, at least. */
 #define KERNEL(name, threads, ctas, ...)                                                   \
@@ -27,4 +28,7 @@
 #define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages)                     \
     KERNEL(name##_ordered, 384, 1, ordered_sm90<OrderShape<dtype, d, step, stages>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)
+#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                    \
+    KERNEL(name##_ordered, 384, 1, wide_sm90<WideShape<dtype, d, step, stages>>) \
+    KERNEL(name##_round, 256, 2, round_sm90<WideShape<dtype, d, step, stages>>)
 #include "cuda/kernels.inc"

@@ -161,7 +161,7 @@ __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&d
 /* The sums of 64 keys, and operands that products still read: P^T and dS^T of the block before. */
 template <class S> struct KeySums {
     static constexpr int N = S::STEP;
-    float dk[S::DK ? S::D / 2 : 1], dv[S::DV ? S::D / 2 : 1];
+    float dk[S::DK ? S::COLUMNS / 2 : 1], dv[S::DV ? S::COLUMNS / 2 : 1];
     uint32_t p[S::DV ? N / 4 : 4], ds[S::DK ? N / 4 : 4];
     /* P, |dS| (range_sm90.cuh). Without score steps and V far apart dS is no larger than P. */
     KeyTerms<!S::BF16 && S::DV && !S::DK> weights;
@@ -170,7 +170,7 @@ template <class S> struct KeySums {
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
-        for (int i = 0; i < S::D / 2; i++) {
+        for (int i = 0; i < S::COLUMNS / 2; i++) {
             dk[S::DK ? i : 0] = 0, dv[S::DV ? i : 0] = 0;
         }
 #pragma unroll
@@ -195,7 +195,7 @@ template <class S> struct KeySums {
     {
         const float keys = power_of_2(-LIFT) / unit, values = S::BF16 ? 1 : power_of_2(-LIFT);
 #pragma unroll
-        for (int i = 0; i < S::D / 2; i++) {
+        for (int i = 0; i < S::COLUMNS / 2; i++) {
             if constexpr (!S::BF16 && S::DK) {
                 dk[i] *= keys;
             }
@@ -238,9 +238,9 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
         row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
     float s[N / 2], dp[S::DK ? N / 2 : 1];
     wgmma::fence();
-    issue_scores<S, N>(s, memory.fixed(0) + 64 * 128 * group, q);
+    issue_scores<S, N>(s, ptx::uniform(memory.fixed(0) + 64 * 128 * group), ptx::uniform(q));
     if constexpr (S::DK) {
-        issue_scores<S, N>(dp, memory.fixed(1) + 64 * 128 * group, d_o);
+        issue_scores<S, N>(dp, ptx::uniform(memory.fixed(1) + 64 * 128 * group), ptx::uniform(d_o));
     }
     wgmma::wait<S::DK ? 1 : 0>(); /* S^T, and the block before */
     wgmma::hold(s);
@@ -253,14 +253,14 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
     if constexpr (S::DV) {
         pack_probabilities<S::BF16, 0, N>(s, sums.p, sums.weights);
         wgmma::fence();
-        issue_sum<S, N>(sums.dv, sums.p, d_o);
+        issue_sum<S, N>(sums.dv, sums.p, ptx::uniform(d_o));
     }
     if constexpr (S::DK) {
         wgmma::wait<S::DV ? 1 : 0>();
         wgmma::hold(dp);
         pack_scores<S::BF16, 0, N>(s, dp, lse + N * 4, unit, sums.ds, sums.scores);
         wgmma::fence();
-        issue_sum<S, N>(sums.dk, sums.ds, q);
+        issue_sum<S, N>(sums.dk, sums.ds, ptx::uniform(q));
         if constexpr (S::DV) { /* one sum runs on beside the next block: ptxas serialises two */
             wgmma::wait<1>();
             sums.hold_values(n);

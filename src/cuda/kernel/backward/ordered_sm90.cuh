@@ -93,10 +93,13 @@ template <class S> struct OrderedGroup {
     float2 own_sizes = {0, 0};
     uint32_t drop[S::STEP / 64] = {}; /* of the tile to come (steps_sm90.cuh) */
 
+    static constexpr bool HAS_GROUP = EARLY && !S::STEPPED; /* there is a register for it */
+    int own_group = HAS_GROUP ? ptx::uniform(ptx::thread() / 128) - 1 : 0;
+
     __device__ __forceinline__ int group() const
     {
-        const int both = ptx::thread() / 128; /* this order spills nothing */
-        return (EARLY ? both : ptx::uniform(both)) - 1;
+        const int both = ptx::thread() / 128;
+        return HAS_GROUP ? own_group : (EARLY ? both : ptx::uniform(both)) - 1;
     }
 
     /* Sums of |dS^T| of this thread's two keys (range_sm90.cuh). */
@@ -335,9 +338,9 @@ template <class S> struct OrderedGroup {
                   batch = (int)sequence.tensor, head = (int)o.item.head;
         const int64_t key = sequence.k_first + first;
         const attn_gradients &grads = a.grads;
-        const bool bad_keys = store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
-                                            key, head, left),
-                   bad_values = store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left),
+        const bool bad_keys = store_sums(grads.dk, sums.dk, (float)grads.problem.scale, batch, key,
+                                         head, left),
+                   bad_values = store_sums(grads.dv, sums.dv, 1, batch, key, head, left),
                    bad = any_of_group(group(), bad_keys || bad_values || faint);
         if (threadIdx.x % 128 == 0 && left > 0) {
             note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);

@@ -17,9 +17,9 @@ enum { RAISE = 24 };
 /* As GradShape, with tiles of three parts, one tile of Q and one of dO. LSE stays as it is. */
 template <int D_, int STEP_> struct PartsShape {
     static constexpr bool BF16 = true, DK = true, DV = true, LIGHT = false, STEPPED = false,
-                          DROPS = false;
+                          DROPS = false, WIDE = false;
     static constexpr int D = D_, STEP = STEP_, STAGES = 2, FIXED = 128, BOX = ATTN_GRAD_BOX,
-                         FIXED_TILES = 2;
+                         FIXED_TILES = 2, COLUMNS = D;
     static constexpr int FIXED_PART = FIXED * D * 2, STEP_PART = STEP * D * 2,
                          SCORES_PART = FIXED * STEP * 2;
     static constexpr int FIXED_BYTES = 3 * FIXED_PART, STEP_BYTES = 3 * STEP_PART;

@@ -81,8 +81,8 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
         float s[N / 2], dp[N / 2], e[N / 2];
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
         wgmma::fence();
-        issue_scores<S, N>(s, q, k);
-        issue_scores<S, N>(dp, d_o, v);
+        issue_scores<S, N>(s, ptx::uniform(q), ptx::uniform(k));
+        issue_scores<S, N>(dp, ptx::uniform(d_o), ptx::uniform(v));
         wgmma::wait<1>(); /* S, and products of the block before */
         wgmma::hold(s);
         wgmma::hold(dq);
@@ -114,7 +114,7 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
                 score_gradient<S::BF16>(e[2 * i + 1], dp[2 * i + 1], delta[i % 2], unit));
         }
         wgmma::fence();
-        issue_sum<S, N>(dq, ds, k);
+        issue_sum<S, N>(dq, ds, ptx::uniform(k));
     }
     wgmma::wait<0>();
     wgmma::hold(dq);

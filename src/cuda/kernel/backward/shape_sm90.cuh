@@ -19,23 +19,24 @@
  * dropout. */
 enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_STEPPED };
 
-/* DK, DV: what a kernel that owns keys computes. ROOM: bytes of dS and sums of dQ in shared
- * memory. */
+/* DK, DV: what a kernel that owns keys computes. ROOM: bytes of P, dS and sums of dQ in shared
+ * memory. FIXED: 128, 64 for each warpgroup, or 64 that both have (WIDE). */
 template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0,
-          GradSteps STEPS = GRAD_SCALED>
+          GradSteps STEPS = GRAD_SCALED, int FIXED_ = 128>
 struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_,
                           LIGHT = STEPS == GRAD_LIGHT, STEPPED = STEPS == GRAD_STEPPED,
-                          DROPS = STEPS != GRAD_SCALED;
-    static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = ATTN_GRAD_BOX,
-                         FIXED_TILES = DK ? 2 : 1;
+                          DROPS = STEPS != GRAD_SCALED, WIDE = FIXED_ == 64;
+    static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
+                         BOX = ATTN_GRAD_BOX, FIXED_TILES = DK ? 2 : 1,
+                         COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
     static constexpr int SCORES_AT = FIXED_TILES * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = SCORES_AT + ROOM;
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
-    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES, STEP, STAGES, ROOM);
+    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES *FIXED, STEP, STAGES, ROOM);
     static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
                   "shape.h");
 
@@ -107,6 +108,16 @@ template <class S> struct GradMemory {
         return turn(n) + 8;
     }
 
+    /* of Q, if it comes and goes apart from dO: two stages */
+    __device__ __forceinline__ uint32_t q_full(uint32_t n) const
+    {
+        return base + S::BARRIERS_AT + 88 + n % 2 * 16;
+    }
+    __device__ __forceinline__ uint32_t q_empty(uint32_t n) const
+    {
+        return q_full(n) + 8;
+    }
+
     /* One thread. */
     __device__ __forceinline__ void init_turns() const
     {
@@ -116,6 +127,10 @@ template <class S> struct GradMemory {
         for (int n = 0; n < 2; n++) {
             ptx::mbarrier_init(turn(n), 1);
             ptx::mbarrier_init(room(n), 1);
+            if constexpr (S::WIDE) {
+                ptx::mbarrier_init(q_full(n), 1);
+                ptx::mbarrier_init(q_empty(n), CONSUMER_WARPS);
+            }
         }
         ptx::fence_mbarrier_init();
     }
@@ -163,17 +178,25 @@ __device__ __forceinline__ void load_tile(uint32_t to, const attn_tensor_map *ma
     }
 }
 
-/* Computes s = A B^T: 64 rows, from `a` on, of a tile of ROWS_A rows, and N rows of a tile of N. */
-template <class S, int N, int ADD = 0>
+/* The address of an operand. A shuffle brings it to a uniform register: slower, but some kernels
+ * spill without. */
+template <class S> __device__ __forceinline__ uint32_t operand_at(uint32_t address)
+{
+    return S::WIDE || S::STEPPED ? ptx::uniform(address) : address;
+}
+
+/* Computes s = A B^T: 64 rows, from `a` on, of a fixed tile, and N rows, from `b` on, of a tile of
+ * ROWS_B. */
+template <class S, int N, int ADD = 0, int ROWS_B = N>
 __device__ __forceinline__ void issue_scores(float (&s)[N / 2], uint32_t a, uint32_t b)
 {
-    const uint64_t left = wgmma::descriptor(ptx::uniform(a), 0),
-                   right = wgmma::descriptor(ptx::uniform(b), 0);
+    const uint64_t left = wgmma::descriptor(operand_at<S>(a), 0),
+                   right = wgmma::descriptor(operand_at<S>(b), 0);
 #pragma unroll
     for (int step = 0; step < S::D / 16; step++) {
         const int chunk = step / 4, within = step % 4 * 2;
         wgmma::Product<S::BF16, N>::ss(s, left + chunk * S::FIXED * 8 + within,
-                                       right + chunk * N * 8 + within, ADD || step > 0);
+                                       right + chunk * ROWS_B * 8 + within, ADD || step > 0);
     }
     wgmma::commit();
 }
@@ -183,7 +206,7 @@ template <class S, int K, int FROM = 0, int ROWS = K>
 __device__ __forceinline__ void issue_sum(float (&sum)[S::D / 2], const uint32_t (&p)[ROWS / 4],
                                           uint32_t x)
 {
-    const uint64_t right = wgmma::descriptor(ptx::uniform(x), K * 128);
+    const uint64_t right = wgmma::descriptor(operand_at<S>(x), K * 128);
 #pragma unroll
     for (int step = FROM / 16; step < (FROM + ROWS) / 16; step++) {
         wgmma::Product<S::BF16, S::D>::template rs<1>(sum, p + 4 * step - FROM / 4,
@@ -282,12 +305,12 @@ __device__ __forceinline__ bool store_row(const attn_tensor &t, char *row, int c
     return bad;
 }
 
-/* Stores 64 rows of sums times a factor in a gradient, of which `left` rows are there. Returns true
- * if an element is not finite. */
-template <class S>
-__device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&sum)[S::D / 2],
+/* Stores 64 rows of sums times a factor in a gradient, columns from `column` on; `left` rows are
+ * there. Returns true if an element is not finite. */
+template <int N>
+__device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&sum)[N],
                                            float factor, int batch, int64_t first, int head,
-                                           int left)
+                                           int left, int column = 0)
 {
     bool bad = false;
 #pragma unroll
@@ -295,13 +318,13 @@ __device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&s
         const int r = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * half;
         char *const row = attn_at(&t, batch, first + r, head, 0);
 #pragma unroll
-        for (int j = 0; j < S::D / 8; j += 4) {
+        for (int j = 0; j < N / 4; j += 4) {
             float x[4][2];
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 x[i / 2][i % 2] = sum[4 * (j + i / 2) + 2 * half + i % 2] * factor;
             }
-            bad |= store_row(t, row, 8 * j, x, r < left);
+            bad |= store_row(t, row, column + 8 * j, x, r < left);
         }
     }
     return bad;

@@ -32,10 +32,11 @@ __device__ __forceinline__ bool join_shares(const attn_cuda_backward_params &a,
                                             const OrderedItem &o, KeySums<S> &sums,
                                             float (&terms)[4])
 {
-    constexpr int EACH = S::D / 8 * 256; /* of dK */
+    constexpr int EACH = S::COLUMNS / 8 * 256; /* of dK */
     const uint32_t behind = o.shares - 1 - (uint32_t)o.item.share;
     float4 *const at =
-        (float4 *)(a.key_sums + o.key_place * ATTN_GRAD_SHARE_FLOATS(S::D)) + ptx::thread() - 128;
+        (float4 *)(a.key_sums + o.key_place * ATTN_GRAD_SHARE_FLOATS(S::D, S::FIXED)) +
+        ptx::thread() - 128;
     if (behind > 0) {
         while (ptx::load_acquire(a.key_turns + o.key_place) != behind) {
         }

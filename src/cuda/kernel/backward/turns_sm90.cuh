@@ -1,13 +1,14 @@
 /*
  * turns_sm90.cuh: the order in which blocks of keys add to dQ (ordered_sm90.cuh), by three threads
- * beside those that compute.
+ * beside those that compute. In wide kernels (wide_sm90.cuh) warps add, not the TMA.
  *
  * Barriers of tile n, who completes them, and who waits:
  *
  *     full    the loader: Q, dO, LSE, delta are there     the warps
  *     empty   8 warps: they have read them                the loader, before tile n + STAGES
  *     done    8 warps: sums of dQ are in shared memory    hand_turns_on
- *     turn    await_turns: the block behind has added     hand_turns_on
+ *             (wide: they are added)
+ *     turn    await_turns: the block behind has added     hand_turns_on (wide: the warps)
  *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
  *                                                         await_turns, before turn of n + 2
  *
@@ -100,8 +101,8 @@ template <class S> struct QuerySums {
     __device__ __forceinline__ void issue(uint32_t ds, uint32_t k, int group)
     {
         const int at = group * 128 * 128;
-        const uint64_t left = wgmma::descriptor(ptx::uniform(ds + (S::STEP == 128 ? at : 0)), 0),
-                       right = wgmma::descriptor(ptx::uniform(k + (S::STEP == 64 ? at : 0)), 0);
+        const uint64_t left = wgmma::descriptor(operand_at<S>(ds + (S::STEP == 128 ? at : 0)), 0),
+                       right = wgmma::descriptor(operand_at<S>(k + (S::STEP == 64 ? at : 0)), 0);
 #pragma unroll
         for (int step = 0; step < 128 / 16; step++) {
             wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
@@ -144,6 +145,13 @@ __device__ __forceinline__ bool adds_first(const GradBlocks &before, int tile)
     return tile < before.first || tile >= before.first + before.count;
 }
 
+/* Wide: where the sums of tile n go, in tiles; ~place: they are the first ones there. */
+__device__ __forceinline__ int64_t &sum_place(uint32_t n)
+{
+    __shared__ int64_t places[2];
+    return places[n % 2];
+}
+
 /* One thread: says of each tile when it is this block's turn. */
 template <class S>
 __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
@@ -157,7 +165,11 @@ __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
         ptx::mbarrier_wait(memory.room(n), (n / 2 & 1) ^ 1);
         while (!first && ptx::load_acquire(a.turns + place) != block + 2) {
         }
-        ptx::fence_proxies();
+        if constexpr (S::WIDE) {
+            sum_place(n) = first ? ~place : place;
+        } else {
+            ptx::fence_proxies();
+        }
         ptx::mbarrier_arrive(memory.turn(n));
     }
 }
@@ -177,19 +189,23 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
             continue;
         }
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
-        float *const to = a.sums + place * (S::STEP * S::D);
         ptx::mbarrier_wait(memory.done(n), memory.parity(n));
-        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        if (adds_first(o.before, at.tile)) {
-            tma::store_words(to, memory.sums(), S::SUMS_BYTES);
+        if constexpr (S::WIDE) {
+            ptx::mbarrier_arrive(memory.room(n));
         } else {
-            tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
+            float *const to = a.sums + place * (S::STEP * S::D);
+            ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
+            if (adds_first(o.before, at.tile)) {
+                tma::store_words(to, memory.sums(), S::SUMS_BYTES);
+            } else {
+                tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
+            }
+            tma::commit_stores();
+            tma::wait_stores_read();
+            ptx::mbarrier_arrive(memory.room(n));
+            tma::wait_stores();
+            ptx::fence_proxies();
         }
-        tma::commit_stores();
-        tma::wait_stores_read();
-        ptx::mbarrier_arrive(memory.room(n));
-        tma::wait_stores();
-        ptx::fence_proxies();
         ptx::store_release(a.turns + place, block + 1);
     }
 }
