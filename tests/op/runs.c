@@ -22,7 +22,7 @@
 #define FORGET(at, bytes) ((void)0)
 #endif
 
-#ifdef SLOW
+#ifdef FEW_THREADS
 const int runs_threads[RUNS_COUNTS] = {1, 3};
 #else
 const int runs_threads[RUNS_COUNTS] = {1, 2, 3, 7};
