@@ -1,6 +1,8 @@
 /*
- * pool.c: one job at a time. An atomic counter hands its tasks out to the caller and to workers
- * that spin briefly for the next job and then sleep. No lock is held while a task runs. A child of
+ * pool.c: one job at a time. Its tasks are in lists, one for each thread: the caller and workers,
+ * which spin briefly for the next job and then sleep. Thread t takes tasks t, t + threads .., so
+ * that a job that runs again finds its data in the caches of the same cores, and then what is left
+ * of other lists. No lock is held while a task runs. A child of
  * fork() has none of the parent's threads and starts its own. Where the system refuses threads the
  * caller runs all tasks.
  */
@@ -27,6 +29,11 @@ typedef struct pool_worker {
     int32_t thread; /* its number, from 1 */
 } pool_worker;
 
+/* A thread's list: its next task, by a number within the list. */
+typedef struct pool_list {
+    _Alignas(LINE) atomic_llong next;
+} pool_list;
+
 struct attn_pool {
     int32_t threads;
     int32_t started;  /* workers that run */
@@ -46,7 +53,7 @@ struct attn_pool {
     int64_t n;
     void (*task)(void *arg, int64_t i, int32_t thread);
     void *arg;
-    _Alignas(LINE) atomic_llong next;
+    pool_list *lists; /* [threads], behind the workers */
     _Alignas(LINE) atomic_int inside;
     atomic_int asleep; /* workers that need the bell */
     _Alignas(LINE) pool_worker workers[];
@@ -54,15 +61,34 @@ struct attn_pool {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
+/* Lists that have a task. */
+static int64_t list_count(const attn_pool *pool)
+{
+    return pool->n < pool->threads ? pool->n : pool->threads;
+}
+
+/* Runs what is left of list `index` of `lists`. */
+static void run_list(attn_pool *pool, int64_t index, int64_t lists, int32_t thread)
+{
+    atomic_llong *next = &pool->lists[index].next;
+    const int64_t count = (pool->n - index + lists - 1) / lists;
+    int64_t i = atomic_load_explicit(next, memory_order_relaxed);
+    while (i < count) {
+        i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        if (i < count) {
+            pool->task(pool->arg, index + i * lists, thread);
+        }
+        i++;
+    }
+}
+
 static void run_tasks(attn_pool *pool, int32_t thread)
 {
-    int64_t i;
-    do { /* behind the last task there is none: the line of `next` need not come again */
-        i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (i < pool->n) {
-            pool->task(pool->arg, i, thread);
-        }
-    } while (i < pool->n - 1);
+    const int64_t lists = list_count(pool);
+    for (int64_t i = 0, index = thread % lists; i < lists; i++) {
+        run_list(pool, index, lists, thread);
+        index = index + 1 < lists ? index + 1 : 0;
+    }
 }
 
 static unsigned wait_for_job(attn_pool *pool, unsigned seen)
@@ -147,10 +173,16 @@ static void start_workers(attn_pool *pool)
     }
 }
 
+/* Bytes before the lists. */
+static size_t lists_at(int32_t threads)
+{
+    const size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(pool_worker);
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
 static size_t pool_bytes(int32_t threads)
 {
-    size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(pool_worker);
-    return (bytes + 63) / 64 * 64;
+    return lists_at(threads) + (size_t)threads * sizeof(pool_list);
 }
 
 attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
@@ -158,7 +190,8 @@ attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
     (void)attn_process(); /* counts forks from here on */
     attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
     if (pool) {
-        *pool = (attn_pool){.threads = threads};
+        char *lists = (char *)pool + lists_at(threads);
+        *pool = (attn_pool){.threads = threads, .lists = (pool_list *)(void *)lists};
     }
     return pool;
 }
@@ -190,7 +223,9 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
         start_workers(pool);
     }
     pool->n = n, pool->task = task, pool->arg = arg;
-    atomic_store(&pool->next, 0);
+    for (int64_t i = 0; i < list_count(pool); i++) {
+        atomic_store_explicit(&pool->lists[i].next, 0, memory_order_relaxed); /* before announce */
+    }
     atomic_store(&pool->core, attn_system_core());
     announce(pool); /* odd: running */
     run_tasks(pool, 0);
