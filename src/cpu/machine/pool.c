@@ -1,10 +1,9 @@
 /*
- * pool.c: one job at a time. Its tasks are in lists, one for each thread: the caller and workers,
- * which spin briefly for the next job and then sleep. Thread t takes tasks t, t + threads .., so
- * that a job that runs again finds its data in the caches of the same cores, and then what is left
- * of other lists. No lock is held while a task runs. A child of
- * fork() has none of the parent's threads and starts its own. Where the system refuses threads the
- * caller runs all tasks.
+ * pool.c: one job at a time, for the caller and workers that spin briefly for the next job and then
+ * sleep. Atomic counters hand its tasks out. Where they are many, thread t of n first takes tasks
+ * t, t + n .., so that a job that runs again finds its data in the caches of the same cores, then what
+ * is left of the others'. No lock is held while a task runs. A child of fork() has none of the
+ * parent's threads and starts its own. Where the system refuses threads the caller runs all tasks.
  */
 #include "cpu/machine/pool.h"
 #include "system/system.h"
@@ -21,7 +20,10 @@
 /* some tens of microseconds: longer than the gap between calls of a busy program */
 enum { SPINS = 4000 };
 
-enum { LINE = 64 };
+enum {
+    LINE = 64,
+    LIST_TASKS = 4 /* the fewest of a thread that are worth a list of its own */
+};
 
 typedef struct pool_worker {
     struct attn_pool *pool;
@@ -61,33 +63,33 @@ struct attn_pool {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* Lists that have a task. */
+/* Few tasks are one list: nobody looks at others, whose lines come from core to core. */
 static int64_t list_count(const attn_pool *pool)
 {
-    return pool->n < pool->threads ? pool->n : pool->threads;
+    return pool->n / LIST_TASKS >= pool->threads ? pool->threads : 1;
 }
 
 /* Runs what is left of list `index` of `lists`. */
 static void run_list(attn_pool *pool, int64_t index, int64_t lists, int32_t thread)
 {
     atomic_llong *next = &pool->lists[index].next;
-    const int64_t count = (pool->n - index + lists - 1) / lists;
-    int64_t i = atomic_load_explicit(next, memory_order_relaxed);
-    while (i < count) {
+    const int64_t count = lists == 1 ? pool->n : (pool->n - index + lists - 1) / lists;
+    int64_t i;
+    do { /* behind the last task there is none: the line of `next` need not come again */
         i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
         if (i < count) {
             pool->task(pool->arg, index + i * lists, thread);
         }
-        i++;
-    }
+    } while (i < count - 1);
 }
 
+/* The thread's own list, then others. */
 static void run_tasks(attn_pool *pool, int32_t thread)
 {
-    const int64_t lists = list_count(pool);
-    for (int64_t i = 0, index = thread % lists; i < lists; i++) {
-        run_list(pool, index, lists, thread);
-        index = index + 1 < lists ? index + 1 : 0;
+    const int64_t lists = list_count(pool), own = lists > 1 ? thread : 0;
+    run_list(pool, own, lists, thread);
+    for (int64_t i = own + 1; i < own + lists; i++) {
+        run_list(pool, i < lists ? i : i - lists, lists, thread);
     }
 }
 
