@@ -1,8 +1,8 @@
 /*
  * pool.c: one job at a time, for the caller and workers that spin briefly for the next job and then
  * sleep. Atomic counters hand its tasks out. Where they are many, thread t of n first takes tasks
- * t, t + n .., so that a job that runs again finds its data in the caches of the same cores, then what
- * is left of the others'. No lock is held while a task runs. A child of fork() has none of the
+ * t, t + n .., so that a job that runs again finds its data in the caches of the same cores, then
+ * what is left of the others'. No lock is held while a task runs. A child of fork() has none of the
  * parent's threads and starts its own. Where the system refuses threads the caller runs all tasks.
  */
 #include "cpu/machine/pool.h"
