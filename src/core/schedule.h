@@ -15,6 +15,8 @@ typedef struct attn_schedule {
     int64_t block_rows;
     int64_t items;
     int64_t sequences;
+    /* KV heads of sequences of equal length whose blocks take turns, a divisor of all; 0: all */
+    int64_t beside;
     /* [sequences + 1] when lengths differ, else NULL: every sequence has the same number */
     const int64_t *first_item;
 } attn_schedule;
@@ -31,7 +33,8 @@ static inline int64_t attn_schedule_blocks(const attn_problem *problem,
     return rows / block_rows + (rows % block_rows != 0);
 }
 
-/* Later blocks first: under a causal mask they are the heaviest. */
+/* Later blocks first: under a causal mask they are the heaviest. Those of a few heads come before
+ * all others, so that a thread finds K and V of a head in its cache again. */
 static inline attn_item attn_schedule_item(const attn_schedule *schedule,
                                            const attn_problem *problem, int64_t index)
 {
@@ -39,12 +42,17 @@ static inline attn_item attn_schedule_item(const attn_schedule *schedule,
     int64_t sequence, head, block;
     if (schedule->first_item == NULL) {
         /* comparisons where they do: divisions are slow */
-        const int64_t columns = schedule->sequences * heads;
-        const int64_t before = index < columns ? 0 : index / columns,
-                      column = index - before * columns;
+        const int64_t columns = schedule->sequences * heads, beside = schedule->beside;
+        int64_t before = index < columns ? 0 : index / columns, column = index - before * columns;
+        const int64_t blocks = schedule->items == columns ? 1 : schedule->items / columns;
+        if (beside > 0 && blocks > 1) {
+            const int64_t first = index / (beside * blocks) * beside;
+            before = index / beside - first / beside * blocks;
+            column = first + index % beside;
+        }
         sequence = column < heads ? 0 : column / heads;
         head = column - sequence * heads;
-        block = (schedule->items == columns ? 1 : schedule->items / columns) - 1 - before;
+        block = blocks - 1 - before;
     } else {
         int64_t lo = 0, hi = schedule->sequences; /* first_item[lo] <= index < first_item[hi] */
         while (hi - lo > 1) {

@@ -22,7 +22,7 @@
 #define FORGET(at, bytes) ((void)0)
 #endif
 
-#ifdef SLOW
+#ifdef FEW_THREADS
 const int runs_threads[RUNS_COUNTS] = {1, 3};
 #else
 const int runs_threads[RUNS_COUNTS] = {1, 2, 3, 7};
@@ -31,8 +31,10 @@ const int runs_threads[RUNS_COUNTS] = {1, 2, 3, 7};
 void runs_fill(const guarded_region *region, enum runs_poison poison)
 {
     memset(region->first, poison == RUNS_ZEROS ? 0 : 0xFF, region->bytes);
-    for (size_t i = 0; poison == RUNS_NOISE && i < region->bytes; i++) {
-        region->first[i] = (unsigned char)inputs_bits(1, 0, (int64_t)i);
+    for (size_t i = 0; poison == RUNS_NOISE && i < region->bytes; i += sizeof(uint64_t)) {
+        const uint64_t bits = inputs_bits(1, 0, (int64_t)i);
+        const size_t left = region->bytes - i;
+        memcpy(region->first + i, &bits, left < sizeof bits ? left : sizeof bits);
     }
     FORGET(region->first, region->bytes);
 }

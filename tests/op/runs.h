@@ -12,9 +12,9 @@
 
 enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
 
-/* Numbers of threads for each problem, forward and backward. Sanitizers and emulators have no time
- * for all of them. */
-#ifdef SLOW
+/* Numbers of threads for each problem, forward and backward. The full build tries all of them, on
+ * the same problems. */
+#ifdef FEW_THREADS
 enum { RUNS_COUNTS = 2 };
 #else
 enum { RUNS_COUNTS = 4 };

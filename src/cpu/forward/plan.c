@@ -140,7 +140,9 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem, int3
             attn_schedule_blocks(problem, &sequence, schedule->block_rows) * problem->kv_heads;
     }
     if (!problem->varlen) {
+        const int64_t heads = schedule->sequences * problem->kv_heads;
         schedule->items *= schedule->sequences;
+        schedule->beside = heads % threads == 0 ? threads : 0;
     }
 }
 

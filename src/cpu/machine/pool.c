@@ -1,8 +1,9 @@
 /*
- * pool.c: one job at a time. An atomic counter hands its tasks out to the caller and to workers
- * that spin briefly for the next job and then sleep. No lock is held while a task runs. A child of
- * fork() has none of the parent's threads and starts its own. Where the system refuses threads the
- * caller runs all tasks.
+ * pool.c: one job at a time, for the caller and workers that spin briefly for the next job and then
+ * sleep. Atomic counters hand its tasks out. Where they are many, thread t of n first takes tasks
+ * t, t + n .., so that a job that runs again finds its data in the caches of the same cores, then
+ * what is left of the others'. No lock is held while a task runs. A child of fork() has none of the
+ * parent's threads and starts its own. Where the system refuses threads the caller runs all tasks.
  */
 #include "cpu/machine/pool.h"
 #include "system/system.h"
@@ -19,13 +20,21 @@
 /* some tens of microseconds: longer than the gap between calls of a busy program */
 enum { SPINS = 4000 };
 
-enum { LINE = 64 };
+enum {
+    LINE = 64,
+    LIST_TASKS = 4 /* the fewest of a thread that are worth a list of its own */
+};
 
 typedef struct pool_worker {
     struct attn_pool *pool;
     attn_thread handle;
     int32_t thread; /* its number, from 1 */
 } pool_worker;
+
+/* A thread's list: its next task, by a number within the list. */
+typedef struct pool_list {
+    _Alignas(LINE) atomic_llong next;
+} pool_list;
 
 struct attn_pool {
     int32_t threads;
@@ -46,7 +55,7 @@ struct attn_pool {
     int64_t n;
     void (*task)(void *arg, int64_t i, int32_t thread);
     void *arg;
-    _Alignas(LINE) atomic_llong next;
+    pool_list *lists; /* [threads], behind the workers */
     _Alignas(LINE) atomic_int inside;
     atomic_int asleep; /* workers that need the bell */
     _Alignas(LINE) pool_worker workers[];
@@ -54,15 +63,34 @@ struct attn_pool {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static void run_tasks(attn_pool *pool, int32_t thread)
+/* Few tasks are one list: nobody looks at others, whose lines come from core to core. */
+static int64_t list_count(const attn_pool *pool)
 {
+    return pool->n / LIST_TASKS >= pool->threads ? pool->threads : 1;
+}
+
+/* Runs what is left of list `index` of `lists`. */
+static void run_list(attn_pool *pool, int64_t index, int64_t lists, int32_t thread)
+{
+    atomic_llong *next = &pool->lists[index].next;
+    const int64_t count = lists == 1 ? pool->n : (pool->n - index + lists - 1) / lists;
     int64_t i;
     do { /* behind the last task there is none: the line of `next` need not come again */
-        i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (i < pool->n) {
-            pool->task(pool->arg, i, thread);
+        i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        if (i < count) {
+            pool->task(pool->arg, index + i * lists, thread);
         }
-    } while (i < pool->n - 1);
+    } while (i < count - 1);
+}
+
+/* The thread's own list, then others. */
+static void run_tasks(attn_pool *pool, int32_t thread)
+{
+    const int64_t lists = list_count(pool), own = lists > 1 ? thread : 0;
+    run_list(pool, own, lists, thread);
+    for (int64_t i = own + 1; i < own + lists; i++) {
+        run_list(pool, i < lists ? i : i - lists, lists, thread);
+    }
 }
 
 static unsigned wait_for_job(attn_pool *pool, unsigned seen)
@@ -147,10 +175,16 @@ static void start_workers(attn_pool *pool)
     }
 }
 
+/* Bytes before the lists. */
+static size_t lists_at(int32_t threads)
+{
+    const size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(pool_worker);
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
 static size_t pool_bytes(int32_t threads)
 {
-    size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(pool_worker);
-    return (bytes + 63) / 64 * 64;
+    return lists_at(threads) + (size_t)threads * sizeof(pool_list);
 }
 
 attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
@@ -158,7 +192,8 @@ attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
     (void)attn_process(); /* counts forks from here on */
     attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
     if (pool) {
-        *pool = (attn_pool){.threads = threads};
+        char *lists = (char *)pool + lists_at(threads);
+        *pool = (attn_pool){.threads = threads, .lists = (pool_list *)(void *)lists};
     }
     return pool;
 }
@@ -190,7 +225,9 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
         start_workers(pool);
     }
     pool->n = n, pool->task = task, pool->arg = arg;
-    atomic_store(&pool->next, 0);
+    for (int64_t i = 0; i < list_count(pool); i++) {
+        atomic_store_explicit(&pool->lists[i].next, 0, memory_order_relaxed); /* before announce */
+    }
     atomic_store(&pool->core, attn_system_core());
     announce(pool); /* odd: running */
     run_tasks(pool, 0);

@@ -1,21 +1,43 @@
 /*
  * machine.cpp: see machine.h.
  */
-#undef _FORTIFY_SOURCE /* its longjmp takes a change of stacks for an error */
 #include "machine.h"
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <thread>
-#include <ucontext.h>
 #include <vector>
 
 alignas(1024) thread_local unsigned char shared[EMULATED_SHARED_BYTES];
+
+/* Keeps what a call keeps on the stack and the stack's place at *left; goes on where another call
+ * left `to`. A kernel waits too often for setjmp, or for swapcontext with its system call. */
+extern "C" void emulated_switch(void **left, void *to);
+asm(R"(
+    .text
+    .type emulated_switch, @function
+emulated_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+    .size emulated_switch, . - emulated_switch
+)");
 
 namespace emulated
 {
@@ -25,7 +47,7 @@ enum { STACK_BYTES = 256 << 10, WARP = 32, BARRIERS = 20, SLOT_BYTES = 32, BLOCK
 struct warp_state {
     /* Two exchanges may be under way: a lane is in the second only when all have begun it, so all
      * have read the first before a third overwrites it. */
-    unsigned char slot[2][WARP][SLOT_BYTES];
+    unsigned char slot[2][WARP * SLOT_BYTES];
     uint32_t begun[2];
     uint32_t completed;
 };
@@ -37,10 +59,11 @@ struct barrier_state {
 };
 
 struct thread_state : fibre {
-    jmp_buf at;
-    void *stack;
-    bool started, done;
-    ucontext_t context;
+    void *at; /* its stack's place when it was left */
+    unsigned char *stack;
+    bool (*waits)(const void *of); /* NULL: it may go on */
+    const void *of;
+    bool done;
 };
 
 /* A block and the operating system thread's state. */
@@ -50,7 +73,7 @@ struct runner {
     std::vector<warp_state> warps;
     size_t count; /* threads of the grid's blocks */
     barrier_state barriers[BARRIERS];
-    jmp_buf home;
+    void *home; /* its stack's place while a fibre runs */
     thread_state *current;
     std::deque<std::function<void()>> copies; /* under way */
     uint64_t progress;                        /* changes that may free a waiting thread */
@@ -77,11 +100,18 @@ size_t shared_offset(const void *p)
     return (uint32_t)((const unsigned char *)p - shared);
 }
 
-void yield(bool progress)
+void yield()
 {
-    run->spinning = run->spinning || progress;
-    if (_setjmp(run->current->at) == 0) {
-        _longjmp(run->home, 1);
+    run->spinning = true;
+    emulated_switch(&run->current->at, run->home);
+}
+
+void wait_while(bool (*waits)(const void *), const void *of)
+{
+    if (waits(of)) {
+        thread_state &thread = *run->current;
+        thread.waits = waits, thread.of = of;
+        emulated_switch(&thread.at, run->home);
     }
 }
 
@@ -106,18 +136,14 @@ void exchange_bytes(const void *mine, size_t bytes, void *all)
     if (bytes > SLOT_BYTES) {
         abort();
     }
-    memcpy(warp.slot[buffer][self.place.x % WARP], mine, bytes);
+    memcpy(warp.slot[buffer] + self.place.x % WARP * bytes, mine, bytes);
     if (++warp.begun[buffer] == WARP) {
         warp.begun[buffer] = 0;
         warp.completed = number + 1;
         changed();
     }
-    while (warp.completed != number + 1 && warp.completed != number + 2) {
-        yield(false);
-    }
-    for (int lane = 0; lane < WARP; lane++) {
-        memcpy((unsigned char *)all + lane * bytes, warp.slot[buffer][lane], bytes);
-    }
+    wait_while([&] { return warp.completed != number + 1 && warp.completed != number + 2; });
+    memcpy(all, warp.slot[buffer], WARP * bytes);
 }
 
 void warp_wait()
@@ -138,8 +164,8 @@ bool barrier(int id, int threads, bool yes, bool wait)
         at.result = at.yes, at.yes = false;
         changed();
     }
-    while (wait && at.phase == phase) {
-        yield(false);
+    if (wait) {
+        wait_while([&] { return at.phase == phase; });
     }
     return at.result;
 }
@@ -196,25 +222,26 @@ static void fibre_main()
     run->call(run->params);
     run->current->done = true;
     changed();
-    _longjmp(run->home, 1);
+    emulated_switch(&run->current->at, run->home);
 }
 
+/* At the stack's end six registers, the place to go on at, and the place that it returns to. */
+static void begin(thread_state &thread)
+{
+    void *const frame[8] = {0, 0, 0, 0, 0, 0, (void *)fibre_main, 0};
+    thread.at = thread.stack + STACK_BYTES - sizeof frame;
+    memcpy(thread.at, frame, sizeof frame);
+    thread.waits = NULL, thread.done = false;
+}
+
+/* Goes on with a thread, unless it still waits. */
 static void enter(runner &r, thread_state &thread)
 {
-    r.current = &thread;
-    if (_setjmp(r.home) != 0) {
-        return;
+    if (thread.waits == NULL || !thread.waits(thread.of)) {
+        thread.waits = NULL;
+        r.current = &thread;
+        emulated_switch(&r.home, thread.at);
     }
-    if (thread.started) {
-        _longjmp(thread.at, 1);
-    }
-    thread.started = true;
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack;
-    thread.context.uc_stack.ss_size = STACK_BYTES;
-    thread.context.uc_link = NULL;
-    makecontext(&thread.context, fibre_main, 0);
-    setcontext(&thread.context);
 }
 
 /* Runs the threads in turn until all are done. */
@@ -258,7 +285,8 @@ static void start_block(runner &r, const place &at)
     for (size_t n = 0; n < r.count; n++) {
         thread_state &thread = r.threads[n];
         thread.place = {(unsigned)n, 0, 0};
-        thread.exchanges = 0, thread.started = thread.done = false;
+        thread.exchanges = 0;
+        begin(thread);
     }
     memset(shared, 0xFF, sizeof shared); /* nothing is left of blocks before */
 }
@@ -288,11 +316,12 @@ static void prepare(runner &r, size_t threads)
 {
     for (size_t n = r.threads.size(); n < threads; n++) {
         thread_state made{};
-        made.stack =
+        void *stack =
             mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (made.stack == MAP_FAILED) {
+        if (stack == MAP_FAILED) {
             abort();
         }
+        made.stack = (unsigned char *)stack;
         r.threads.push_back(made);
     }
     r.warps.resize((threads + WARP - 1) / WARP);

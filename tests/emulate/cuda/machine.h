@@ -41,8 +41,16 @@ inline unsigned char *shared_at(uint32_t offset)
     return shared + (int32_t)offset;
 }
 
-/* Lets the block's other threads run. progress: the thread may go on whatever they do. */
-void yield(bool progress);
+/* Lets the block's other threads run. */
+void yield();
+
+/* Lets them run until waits(of) is false; it is asked where this thread's turn would be. */
+void wait_while(bool (*waits)(const void *of), const void *of);
+
+template <class Waits> inline void wait_while(const Waits &waits)
+{
+    wait_while([](const void *of) { return (*(const Waits *)of)(); }, &waits);
+}
 
 /* Waits for the whole warp. */
 void warp_wait();

@@ -32,9 +32,7 @@ inline void mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 }
 inline void mbarrier_wait(uint32_t at, uint32_t parity)
 {
-    while (!emulated::mbarrier_done(at, parity)) {
-        emulated::yield(false);
-    }
+    emulated::wait_while([=] { return !emulated::mbarrier_done(at, parity); });
 }
 inline void barrier_sync(int id, int threads)
 {
@@ -158,7 +156,7 @@ inline void atomic_max(uint32_t *word, uint32_t n)
 inline uint32_t load_acquire(const uint32_t *word)
 {
     const uint32_t x = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    emulated::yield(true);
+    emulated::yield();
     return x;
 }
 inline void store_release(uint32_t *word, uint32_t x)
