@@ -133,23 +133,17 @@
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
-#define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
-    GRAD_SM90_KERNEL(name, dtype, d, step, 128, 384,                        \
-                     ATTN_GRAD_SM90_BYTES(d, (dk) ? 256 : 128, step, stages, 0), part)
-#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages)                                     \
-    GRAD_SM90_KERNEL(name, dtype, d, 128, step, 384, ATTN_GRAD_SM90_BYTES(d, 256, step, stages, 0), \
-                     ATTN_CUDA_GRAD_ROWS)
-#define ORDERED_KERNELS(name, family, dtype, d, step, stages)                                 \
-    GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                          \
+#define ORDERED_KERNELS(name, family, dtype, d, step, stages)                                   \
+    GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                            \
                    ATTN_GRAD_SM90_BYTES(d, 256, step, stages, 128 * (step)*2 + (step) * (d)*4), \
-                   ATTN_CUDA_GRAD_ORDERED)                                                    \
+                   ATTN_CUDA_GRAD_ORDERED)                                                      \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                                   \
-    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 64, 384,                                   \
-                     ATTN_GRAD_SM90_BYTES(d, 128, step, stages, 4 * 64 * (step)*2),             \
-                     ATTN_CUDA_GRAD_ORDERED)                                                    \
+#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                       \
+    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 64, 384,                       \
+                     ATTN_GRAD_SM90_BYTES(d, 128, step, stages, 4 * 64 * (step)*2), \
+                     ATTN_CUDA_GRAD_ORDERED)                                        \
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 64, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
     ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, __VA_ARGS__)

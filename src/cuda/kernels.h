@@ -46,11 +46,10 @@ enum {
     ATTN_CUDA_GRAD_SCORES,
     ATTN_CUDA_GRAD_FINISH,
     ATTN_CUDA_GRAD_PARTS,
-    ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS, /* dV alone, where keys are for dK alone */
-    ATTN_CUDA_GRAD_ORDERED,                       /* dK, dV and sums of dQ */
-    ATTN_CUDA_GRAD_ROUND,                         /* dQ from its sums */
-    ATTN_CUDA_GRAD_SUMS,                          /* sums of dS */
-    ATTN_CUDA_GRAD_SINGLE                         /* dK, dV and dQ of a head of one tile */
+    ATTN_CUDA_GRAD_ORDERED = ATTN_CUDA_GRAD_PARTS, /* dK, dV and sums of dQ */
+    ATTN_CUDA_GRAD_ROUND,                          /* dQ from its sums */
+    ATTN_CUDA_GRAD_SUMS,                           /* sums of dS */
+    ATTN_CUDA_GRAD_SINGLE                          /* dK, dV and dQ of a head of one tile */
 };
 
 /* Kernels of attn_merge. */
@@ -109,8 +108,6 @@ enum {
 #define ATTN_BACKWARD_SM80(...) +2
 #define ATTN_BACKWARD_SM80_STEPS(...) +2
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
-#define ATTN_BACKWARD_SM90_KEYS(...) +1
-#define ATTN_BACKWARD_SM90_ROWS(...) +1
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
 #define ATTN_BACKWARD_SM90_WIDE(...) +2
 #define ATTN_BACKWARD_SM90_LIGHT(...) +2

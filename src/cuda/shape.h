@@ -98,7 +98,7 @@
 /* kernel/backward/shape_sm90.cuh: `fixed` rows in all, stages of two tiles of `step` rows, P and
  * dS, barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32
-#define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                \
+#define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                  \
     ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
 

@@ -40,7 +40,7 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         const uint32_t grid[3] = {launch->grid, launch->layers > 0 ? launch->layers : 1, 1};
         double *const partial = plan->params.sum.partial;
         plan->params.items = launch->items, plan->params.pieces = launch->pieces;
-        plan->params.noted = launch->noted, plan->params.notes = launch->notes;
+        plan->params.notes = launch->notes;
         plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
         TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));

@@ -19,7 +19,6 @@ typedef struct attn_cuda_grad_launch {
     attn_cuda_grad_items items;
     int32_t pieces;
     uint64_t bad_offset; /* place of its notes in the workspace; 0: none */
-    bool noted;
     int64_t notes;
     attn_cuda_grad_sum sum; /* sum: without its place */
 } attn_cuda_grad_launch;
@@ -27,19 +26,18 @@ typedef struct attn_cuda_grad_launch {
 typedef struct attn_cuda_grad_plan {
     attn_cuda_grad_launch launch[ATTN_CUDA_GRAD_LAUNCHES]; /* in this order */
     int launches;
-    int kernel;   /* kernel of the products, which the plan names */
-    bool fast;    /* by backward_sm90 */
-    bool ordered; /* its form of five products, with sums of dQ in the workspace */
-    bool split;   /* that of f32, by parts in the workspace */
-    bool single;  /* the same in one launch */
-    bool mma;     /* by backward_sm80 */
+    int kernel;  /* kernel of the products, which the plan names */
+    bool fast;   /* by backward_sm90, with sums of dQ in the workspace */
+    bool split;  /* its form for f32, by parts in the workspace */
+    bool single; /* the same in one launch */
+    bool mma;    /* by backward_sm80 */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
         turns_offset, sums_offset, key_turns_offset, key_sums_offset;
     uint64_t q_parts_offset, d_o_parts_offset; /* split */
     uint64_t peaks_offset, reach_offset;       /* sizes for f16; 0: none */
-    int64_t shares;                            /* ordered: items.shares */
+    int64_t shares;                            /* fast: items.shares */
     /* words from bad_keys_offset on, zero at first: notes, peaks, ticket, a turn for each tile of
      * rows and for each block of keys. Cleared by a launch of their own, or by delta, if
      * params.clear_words says so. */

@@ -64,7 +64,7 @@ const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_c
                    ? "head dims of f32 end at 64"
                    : attn_cuda_split_lacks(grads);
     }
-    if (attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
+    if (attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_ORDERED) < 0 ||
         problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
         return "head dims end at 256, and are even";
     }

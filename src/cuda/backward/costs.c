@@ -26,7 +26,7 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
                            attn_count_bytes(&grads->dv) + attn_count_bytes(&grads->d_bias),
                  once = attn_count_bytes(&problem->o) + results,
                  sums = 4 * (double)plan->params.rows * (double)problem->d,
-                 shares = plan->ordered ? (double)plan->shares : 1,
+                 shares = plan->fast ? (double)plan->shares : 1,
                  key_sums = 4 * (double)(problem->d + problem->dv) * (double)problem->batch *
                             (double)problem->kv_heads * (double)problem->k.shape[1],
                  real_size = problem->q.dtype == ATTN_F64 ? 8 : 4;
@@ -43,9 +43,9 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
         (dkv ? keys * shares + 2 * (shares - 1) * key_sums +
                    rows * ceil((double)problem->k.shape[1] / kernel->keys)
              : 0) +
-        (!dq             ? 0
-         : plan->ordered ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + 1)
-                         : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));
+        (!dq          ? 0
+         : plan->fast ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + 1)
+                      : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));
     out->bytes_standard = once + rows + keys +
                           STANDARD_PASSES * (double)problem->heads * (double)problem->q.shape[0] *
                               (double)problem->q.shape[1] * (double)problem->k.shape[1] * real_size;

@@ -72,7 +72,6 @@ typedef struct attn_cuda_backward_params {
      * backward_generic whether a result of it is not finite. backward_generic with such notes:
      * those items alone. */
     float scale_log2;
-    bool noted; /* notes are there already, and others are added */
     int64_t notes;
     unsigned char *bad;
     /* kernel/backward/ordered_sm90.cuh: the next item; for each tile of rows of a query head its

@@ -58,12 +58,6 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                           plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));
 }
 
-/* True if dV has a kernel of its own: registers of one kernel do not hold both sums. */
-static bool has_values(const attn_problem *problem)
-{
-    return problem->d > 128 || problem->dv > 128;
-}
-
 /* dK, dV and dQ of f32 in one launch, which does results again itself. */
 static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
@@ -84,28 +78,18 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
     const int kernel =
-        plan->ordered
-            ? attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
-            : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part);
-    const int values =
-        attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
+        attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
     launch.items = attn_cuda_grad_items_of(
         problem, keys, keys ? problem->kv_heads : problem->heads,
         keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
-    if (plan->ordered && keys) {
+    if (keys) {
         attn_cuda_grad_spread(&launch.items, problem, &attn_cuda_kernels[kernel]);
         count *= (double)launch.items.shares;
     }
-    plan->items += plan->ordered && !keys ? 0 : (int64_t)count;
-    if (keys && !plan->ordered && has_values(problem) && grads->dv.data) {
-        TRY(add_launch(plan, cuda, values, &launch, count));
-        launch.noted = true;
-    }
-    return keys && !plan->ordered && has_values(problem) && !grads->dk.data
-               ? ATTN_OK
-               : add_launch(plan, cuda, kernel, &launch, count);
+    plan->items += keys ? (int64_t)count : 0;
+    return add_launch(plan, cuda, kernel, &launch, count);
 }
 
 /* The same by backward_sm80. */
@@ -173,7 +157,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     if (out->data == NULL) {
         return ATTN_OK;
     }
-    const bool fast = plan->ordered && attn_cuda_grad_is_stepped(problem) &&
+    const bool fast = plan->fast && attn_cuda_grad_is_stepped(problem) &&
                       kind != ATTN_CUDA_BY_ROWS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
@@ -223,8 +207,8 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
     plan->key_turns_offset = attn_arena_take(arena, blocks, 1, sizeof(uint32_t));
     plan->sums_offset =
         attn_arena_take(arena, heads * slots, (int64_t)kernel->rows * kernel->d, sizeof(float));
-    plan->key_sums_offset =
-        attn_arena_take(arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys), sizeof(float));
+    plan->key_sums_offset = attn_arena_take(
+        arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys), sizeof(float));
 }
 
 static attn_status plan_workspace(attn_cuda_grad_plan *plan)
@@ -236,8 +220,8 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     const bool bias = grads->d_bias.data && kind_of_bias(&grads->d_bias) != ATTN_CUDA_ELEMENTS;
     const bool slopes = grads->d_alibi.data != NULL;
     const bool by_keys = bias && kind_of_bias(&grads->d_bias) == ATTN_CUDA_BY_KEYS;
-    const bool keys = by_keys || (slopes && plan->ordered);
-    const bool rows = (bias && !by_keys) || (slopes && !plan->ordered);
+    const bool keys = by_keys || (slopes && plan->fast);
+    const bool rows = (bias && !by_keys) || (slopes && !plan->fast);
     int64_t sums = rows ? problem->q.shape[1] : 0;
     sums = keys && problem->k.shape[1] > sums ? problem->k.shape[1] : sums;
     attn_arena arena = {0};
@@ -252,10 +236,10 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
         plan->peaks_offset = attn_arena_take(
             &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
     }
-    if (plan->ordered) {
+    if (plan->fast) {
         plan_sums(plan, &arena);
     }
-    const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
+    const uint64_t clear_end = plan->fast ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
     if (plan->split) {
         const int kernel = attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED);
@@ -289,7 +273,6 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     plan->mma = !plan->fast && mma_lacks == NULL;
     plan->split = plan->fast && f32;
     plan->single = plan->split && attn_cuda_split_is_single(grads);
-    plan->ordered = plan->fast && attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    plan->split  ? "f32 as bf16 parts"
                    : plan->fast ? "tiles come by TMA"
@@ -304,15 +287,13 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 static int main_kernel(const attn_cuda_grad_plan *plan)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    if (plan->ordered) {
+    if (plan->fast) {
         return attn_cuda_grad_ordered(problem, plan->single ? ATTN_CUDA_GRAD_SINGLE
                                                             : ATTN_CUDA_GRAD_ORDERED);
     }
     return plan->mma
                ? attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS)
-               : attn_cuda_grad_kernel(
-                     problem, plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
-                     ATTN_CUDA_GRAD_KEYS);
+               : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_KEYS);
 }
 
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
@@ -345,13 +326,13 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
-    if (plan->ordered && plan->shares <= 1 && attn_problem_is_whole(problem)) {
+    if (plan->fast && plan->shares <= 1 && attn_problem_is_whole(problem)) {
         const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
         plan->params.whole = true;
         plan->params.band = attn_mask_band(problem, &whole);
     }
     TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
-    if (!plan->single && (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data))) {
+    if (!plan->single && (grads->dk.data || grads->dv.data || (plan->fast && grads->dq.data))) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
                          problem->d > problem->dv ? problem->d : problem->dv,
                          plan->bad_keys_offset));

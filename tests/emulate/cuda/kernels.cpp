@@ -62,8 +62,6 @@
     ENTRY(attn_backward_sm80_steps_##name##_rows)
 #elif defined(EMULATED_backward_sm90)
 #define ATTN_BACKWARD_SM90_DELTA(name, ...) ENTRY(attn_backward_sm90_##name)
-#define ATTN_BACKWARD_SM90_KEYS(name, ...) ENTRY(attn_backward_sm90_##name)
-#define ATTN_BACKWARD_SM90_ROWS(name, ...) ENTRY(attn_backward_sm90_##name)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
     ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)

@@ -1,16 +1,13 @@
 /*
- * backward_sm90.cu: dQ, dK and dV for 16-bit inputs on sm_90a by wgmma and the TMA. Up to d = 128
- * one kernel owns keys, and they add to dQ in turns (ordered_sm90.cuh, round_sm90.cuh). Beyond, one
- * owns keys (keys_sm90.cuh), another rows (rows_sm90.cuh), and each computes S and dP. The order of
- * every sum is fixed. With lengths, causality and windows, without score steps. Blocks of 64 with a
- * result that is not finite are noted, and backward_generic.cu does them again: products with
- * masked positions may have spoilt them.
+ * backward_sm90.cu: dQ, dK and dV for 16-bit inputs on sm_90a by wgmma and the TMA: one kernel owns
+ * keys, and they add to dQ in turns (ordered_sm90.cuh, beyond d = 128 wide_sm90.cuh;
+ * round_sm90.cuh). The order of every sum is fixed. With lengths, causality and windows, without
+ * score steps. Blocks of 64 with a result that is not finite are noted, and backward_generic.cu
+ * does them again: products with masked positions may have spoilt them.
  */
 #include "cuda/kernel/backward/delta_sm90.cuh"
-#include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 #include "cuda/kernel/backward/round_sm90.cuh"
-#include "cuda/kernel/backward/rows_sm90.cuh"
 #include "cuda/kernel/backward/wide_sm90.cuh"
 
 /* ctas: of a multiprocessor, at least. */
@@ -21,10 +18,6 @@
         __VA_ARGS__(a);                                                                    \
     }
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) KERNEL(name, 256, 4, delta_sm90<dtype, d>)
-#define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
-    KERNEL(name, 384, 1, keys_sm90<GradShape<dtype, d, step, stages, dk, dv>>)
-#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages) \
-    KERNEL(name, 384, 1, rows_sm90<GradShape<dtype, d, step, stages>>)
 #define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages)                     \
     KERNEL(name##_ordered, 384, 1, ordered_sm90<OrderShape<dtype, d, step, stages>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)

@@ -149,7 +149,7 @@ template <class S> struct OrderedGroup {
         if constexpr (S::LIGHT) {
             pack_kept<S::BF16, FROM, PART>(s, p[AT]);
         } else if constexpr (!S::STEPPED) {
-            pack_probabilities<S::BF16, FROM, PART>(s, p[AT], sums.weights);
+            pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
         }
         wgmma::fence();
         issue_sum<S, S::STEP, FROM, PART>(sums.dv, p[AT], d_o);
@@ -163,7 +163,7 @@ template <class S> struct OrderedGroup {
             pack_step_scores<S::BF16, FROM, PART>(s, dp, S::LIGHT ? 1 : a.kept * o.unit, delta,
                                                   sums.ds);
         } else {
-            pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds, sums.scores);
+            pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds);
         }
         if constexpr (FROM + PART < S::STEP) {
             differentiate<FROM + PART>(dp, delta, d_o, n);

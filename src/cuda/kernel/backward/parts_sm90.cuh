@@ -16,15 +16,13 @@ enum { RAISE = 24 };
 
 /* As GradShape, with tiles of three parts, one tile of Q and one of dO. LSE stays as it is. */
 template <int D_, int STEP_> struct PartsShape {
-    static constexpr bool BF16 = true, DK = true, DV = true, LIGHT = false, STEPPED = false,
-                          DROPS = false, WIDE = false;
+    static constexpr bool BF16 = true, LIGHT = false, STEPPED = false, DROPS = false, WIDE = false;
     static constexpr int D = D_, STEP = STEP_, STAGES = 2, FIXED = 128, BOX = ATTN_GRAD_BOX,
-                         FIXED_TILES = 2, COLUMNS = D;
+                         COLUMNS = D;
     static constexpr int FIXED_PART = FIXED * D * 2, STEP_PART = STEP * D * 2,
                          SCORES_PART = FIXED * STEP * 2;
     static constexpr int FIXED_BYTES = 3 * FIXED_PART, STEP_BYTES = 3 * STEP_PART;
-    static constexpr int STREAMED_AT = FIXED_TILES * FIXED_BYTES,
-                         SCORES_AT = STREAMED_AT + 2 * STEP_BYTES,
+    static constexpr int STREAMED_AT = 2 * FIXED_BYTES, SCORES_AT = STREAMED_AT + 2 * STEP_BYTES,
                          SUMS_AT = SCORES_AT + 3 * SCORES_PART, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = SUMS_AT + SUMS_BYTES, STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1.0f / (1 << RAISE);

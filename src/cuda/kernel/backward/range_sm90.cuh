@@ -132,17 +132,6 @@ template <bool ON> struct KeyTerms {
             both = ptx::add_halves<true>(both, ptx::pack_half<true>(fabsf(x1), fabsf(y1)));
         }
     }
-
-    /* Whether n terms of one of the warp's keys are too small. */
-    __device__ __forceinline__ bool faint(float n) const
-    {
-        if constexpr (!ON) {
-            return false;
-        }
-        const float2 sum = of_four_lanes(ptx::unpack_half<true>(both));
-        const float least = least_sum(n);
-        return (sum.x > 0 && sum.x < least) || (sum.y > 0 && sum.y < least);
-    }
 };
 
 /* The sum of sizes of packed terms, one word in two from `first` on. It may be 0 because all terms

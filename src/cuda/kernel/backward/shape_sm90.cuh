@@ -4,9 +4,8 @@
  *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
  *     barriers | STAGES of statistics [2][STEP]
  *
- * keys: fixed are K and V of 128 keys (dV alone: K), streamed Q and dO with LSE and delta. rows:
- * fixed are Q and dO of 128 rows, streamed K and V. dS and dQ: of ordered kernels. Tiles lie in
- * chunks of 64 columns (wgmma.cuh).
+ * fixed are K and V of 128 keys, streamed Q and dO with LSE and delta. Wide: of 64 keys; then twice
+ * P and dS instead, of 64 x STEP. Tiles lie in chunks of 64 columns (wgmma.cuh).
  */
 #pragma once
 #include "cuda/backward/params.h"
@@ -19,24 +18,24 @@
  * dropout. */
 enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_STEPPED };
 
-/* DK, DV: what a kernel that owns keys computes. ROOM: bytes of P, dS and sums of dQ in shared
- * memory. FIXED: 128, 64 for each warpgroup, or 64 that both have (WIDE). */
-template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0,
-          GradSteps STEPS = GRAD_SCALED, int FIXED_ = 128>
+/* ROOM: bytes of P, dS and sums of dQ in shared memory. FIXED: 128, 64 for each warpgroup, or 64
+ * that both have (WIDE). */
+template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
+          int FIXED_ = 128>
 struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_,
-                          LIGHT = STEPS == GRAD_LIGHT, STEPPED = STEPS == GRAD_STEPPED,
-                          DROPS = STEPS != GRAD_SCALED, WIDE = FIXED_ == 64;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, LIGHT = STEPS == GRAD_LIGHT,
+                          STEPPED = STEPS == GRAD_STEPPED, DROPS = STEPS != GRAD_SCALED,
+                          WIDE = FIXED_ == 64;
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
-                         BOX = ATTN_GRAD_BOX, FIXED_TILES = DK ? 2 : 1,
+                         BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
-    static constexpr int SCORES_AT = FIXED_TILES * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
+    static constexpr int SCORES_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = SCORES_AT + ROOM;
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
-    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES *FIXED, STEP, STAGES, ROOM);
+    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, 2 * FIXED, STEP, STAGES, ROOM);
     static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
                   "shape.h");
 
@@ -60,7 +59,7 @@ template <class S> struct GradMemory {
     }
     __device__ __forceinline__ uint32_t streamed(uint32_t n, int which) const
     {
-        return base + S::FIXED_TILES * S::FIXED_BYTES + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
+        return base + 2 * S::FIXED_BYTES + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
     }
     /* LSE in exponents of 2, then delta, of STEP rows */
     __device__ __forceinline__ uint32_t statistics(uint32_t n) const
@@ -108,16 +107,6 @@ template <class S> struct GradMemory {
         return turn(n) + 8;
     }
 
-    /* of Q, if it comes and goes apart from dO: two stages */
-    __device__ __forceinline__ uint32_t q_full(uint32_t n) const
-    {
-        return base + S::BARRIERS_AT + 88 + n % 2 * 16;
-    }
-    __device__ __forceinline__ uint32_t q_empty(uint32_t n) const
-    {
-        return q_full(n) + 8;
-    }
-
     /* One thread. */
     __device__ __forceinline__ void init_turns() const
     {
@@ -127,10 +116,6 @@ template <class S> struct GradMemory {
         for (int n = 0; n < 2; n++) {
             ptx::mbarrier_init(turn(n), 1);
             ptx::mbarrier_init(room(n), 1);
-            if constexpr (S::WIDE) {
-                ptx::mbarrier_init(q_full(n), 1);
-                ptx::mbarrier_init(q_empty(n), CONSUMER_WARPS);
-            }
         }
         ptx::fence_mbarrier_init();
     }
@@ -221,11 +206,11 @@ __device__ __forceinline__ bool any_of_group(int group, bool mine)
     return ptx::group_any(1 + group, mine);
 }
 
-/* Notes if a result of the block is not finite, or adds that to the note of dV. */
+/* Notes if a result of the block is not finite. */
 __device__ __forceinline__ void note_block(const attn_cuda_backward_params &a, int64_t block,
                                            bool bad)
 {
-    a.bad[block] = bad || (a.noted && a.bad[block]);
+    a.bad[block] = bad;
 }
 
 /* Lane l of each four gets word l of all of them, in their order. */
@@ -325,31 +310,6 @@ __device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&s
                 x[i / 2][i % 2] = sum[4 * (j + i / 2) + 2 * half + i % 2] * factor;
             }
             bad |= store_row(t, row, column + 8 * j, x, r < left);
-        }
-    }
-    return bad;
-}
-
-/* The same, a pair at a time: four times as long, but ptxas spills the other at d = 256. */
-template <class S>
-__device__ __forceinline__ bool store_pairs(const attn_tensor &t, const float (&sum)[S::D / 2],
-                                            float factor, int batch, int64_t first, int head,
-                                            int left)
-{
-    const int lane = threadIdx.x % 32, columns = (int)t.shape[3];
-    bool bad = false;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int r = threadIdx.x / 32 % 4 * 16 + lane / 4 + 8 * half;
-        if (r < left && t.data != NULL) {
-            char *const row = attn_at(&t, batch, first + r, head, 0);
-#pragma unroll
-            for (int j = 0; j < S::D / 8; j++) {
-                const float x = sum[4 * j + 2 * half] * factor,
-                            y = sum[4 * j + 2 * half + 1] * factor;
-                bad |= is_bad(x, y);
-                store_pair(t, row, 8 * j + lane % 4 * 2, columns, x, y);
-            }
         }
     }
     return bad;

@@ -20,7 +20,7 @@
 
 /* Two stages of all four tiles: K and V of the second lie where ordered kernels have dS and dQ. */
 template <int DTYPE, int D, int STEP>
-using SumShape = GradShape<DTYPE, D, STEP, 2, true, true, 2 * 128 * D * 2, GRAD_STEPPED>;
+using SumShape = GradShape<DTYPE, D, STEP, 2, 2 * 128 * D * 2, GRAD_STEPPED>;
 
 /* One tile of scores: of a head of the item's sequence. */
 struct SumTile {

@@ -5,20 +5,18 @@
  * the other in shared memory, and has half of the columns of dK, dV and dQ:
  *
  *     for each head of the share, each tile of rows that see the keys:
- *         issue dV += P^T dO, dQ = dS K of 64 columns, dK += dS^T Q
- *         P and dS of the next tile, to shared memory | add dQ to the tile's sums
- *         issue dQ of 64 more columns, dP^T = V dO^T and S^T = K Q^T of the tile after that
- *         add dQ to the tile's sums
+ *         issue dQ = dS K, dV += P^T dO, dK += dS^T Q | add dQ to the tile's sums
+ *         issue S^T = K Q^T, dP^T = V dO^T of the next tile
+ *         P and dS of it, to shared memory
  *
- * A tile's dO and Q leave their stage as soon as dV, or dK, is done: the tile after the next is
- * loaded meanwhile. Warps add to dQ from registers, in turns (turns_sm90.cuh): through shared
- * memory, which the products keep busy, its 64 KB would pass twice.
+ * Warps add to dQ from registers, in turns (turns_sm90.cuh): through shared memory, which the
+ * products keep busy, its 64 KB would pass twice, and there is no room.
  */
 #pragma once
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 
 template <int DTYPE, int D, int STEP, int STAGES>
-using WideShape = GradShape<DTYPE, D, STEP, STAGES, true, true, 2 * 2 * 64 * STEP * 2, GRAD_SCALED,
+using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED,
                             64>; /* P and dS of two tiles */
 
 /* A warpgroup. Rows: those of a tile whose scores it computes. */
@@ -32,7 +30,7 @@ template <class S> struct WideGroup {
     float s[ROWS / 2], dp[ROWS / 2]; /* of the tile to come */
     float dq[64];                    /* 64 rows, 128 columns */
     int group = ptx::uniform(ptx::thread() / 128) - 1;
-    float2 sizes = {0, 0};           /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
+    float2 sizes = {0, 0}; /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
 
     /* P^T and dS^T of a tile: 64 keys, rows along a row of shared memory. */
     __device__ __forceinline__ uint32_t scores(uint32_t n, int which) const
@@ -71,7 +69,8 @@ template <class S> struct WideGroup {
     {
         const uint64_t left = wgmma::descriptor(operand_at<S>(scores(n, 1)), 0),
                        right = wgmma::descriptor(
-                           operand_at<S>(memory.fixed(0) + group * (S::COLUMNS / 64) * S::FIXED * 128),
+                           operand_at<S>(memory.fixed(0) +
+                                         group * (S::COLUMNS / 64) * S::FIXED * 128),
                            S::FIXED * 128);
 #pragma unroll
         for (int step = 0; step < S::FIXED / 16; step++) {
@@ -98,19 +97,18 @@ template <class S> struct WideGroup {
     __device__ __forceinline__ void score(uint32_t n)
     {
         const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES] + ROWS * group,
-                  first = (int)o.item.first,
-                  key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+                  first = (int)o.item.first, key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
         const uint32_t lse = memory.statistics(n) + 4 * ROWS * group + lane % 4 * 8;
         const attn_band band = o.band;
-        const bool masked = row + ROWS - 1 + band.from > first ||
-                            min(row + band.to, band.keys) < first + S::FIXED;
+        const bool masked =
+            row + ROWS - 1 + band.from > first || min(row + band.to, band.keys) < first + S::FIXED;
         uint32_t p[ROWS / 4], ds[ROWS / 4];
         wgmma::hold(s);
         wgmma::hold(dp);
         probabilities<0, ROWS>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
-        pack_probabilities<S::BF16, 0, ROWS>(s, p, sums.weights);
+        pack_probabilities<S::BF16, 0, ROWS>(s, p);
         stage(scores(n, 0), p);
-        pack_scores<S::BF16, 0, ROWS>(s, dp, lse + 4 * S::STEP, o.unit, ds, sums.scores);
+        pack_scores<S::BF16, 0, ROWS>(s, dp, lse + 4 * S::STEP, o.unit, ds);
         stage(scores(n, 1), ds);
         if constexpr (!S::BF16) {
             add_terms(sizes, packed_sizes(ds, 0), packed_sizes(ds, 1));
@@ -119,17 +117,18 @@ template <class S> struct WideGroup {
     }
 
     /* Where this thread adds to the sums of a tile of dQ, whose fragments are: float4 number i of
-     * lane l of warp w of the two groups, in its half h of them, is (16 w + 8 h + i) 32 + l. */
+     * lane l of warp w of the two groups is (16 w + i) 32 + l. */
     __device__ __forceinline__ float *sums_at(int64_t place) const
     {
         return a.sums + (place < 0 ? ~place : place) * (S::STEP * S::D) +
                (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
     }
 
-    /* Adds dQ of 64 columns, or stores it, if it is the first there. */
-    __device__ __forceinline__ void add_queries(float *to, bool first) const
+    /* Adds the warp's part of dQ, or stores it, if it is the first there. */
+    __device__ __forceinline__ void add_queries(int64_t place) const
     {
-        if (first) {
+        float *const to = sums_at(place);
+        if (place < 0) {
 #pragma unroll
             for (int i = 0; i < 16; i++) {
                 *(float4 *)(to + i * 128) =
@@ -161,11 +160,9 @@ template <class S> struct WideGroup {
         issue_sum_of(sums.dv, scores(n, 0), memory.streamed(n, 1));
         issue_sum_of(sums.dk, scores(n, 1), memory.streamed(n, 0));
         ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        const int64_t place = sum_place(n);
-        float *const to = sums_at(place);
         wgmma::wait<2>(); /* dQ */
         wgmma::hold(dq);
-        add_queries(to, place < 0);
+        add_queries(sum_place(n));
         arrive(memory.done(n));
         wgmma::wait<0>(); /* dV, dK */
         wgmma::hold(sums.dv);
@@ -176,8 +173,6 @@ template <class S> struct WideGroup {
             wgmma::wait<0>();
             score(n + 1);
         }
-        /* Additions read registers late: what comes next would wait for them in that of `to`. */
-        ptx::use(to);
     }
 
     __device__ __forceinline__ void run()
@@ -205,8 +200,8 @@ template <class S> struct WideGroup {
         const int slot = ptx::thread() / 32 % 4 * 8 + ptx::thread() % 32 / 4, mine_at = 32 * group;
         ptx::barrier_sync(5, 256); /* products have read what lies there */
         if (ptx::thread() % 4 == 0) {
-            ptx::store_shared_8(memory.scores() + (mine_at + slot) * 8,
-                                __float_as_uint(mine.x), __float_as_uint(mine.y));
+            ptx::store_shared_8(memory.scores() + (mine_at + slot) * 8, __float_as_uint(mine.x),
+                                __float_as_uint(mine.y));
         }
         ptx::barrier_sync(5, 256);
         const float2 x = ptx::load_shared_8(memory.scores() + slot * 8),

@@ -214,14 +214,6 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
-/* Adds to four floats in global memory. */
-__device__ __forceinline__ void add_floats_4(float *to, const float *x)
-{
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
-                 "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
 /* Makes a word in global memory at least n. */
 __device__ __forceinline__ void atomic_max(uint32_t *word, uint32_t n)
 {
@@ -261,12 +253,6 @@ __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
     return x;
-}
-
-/* Keeps x in its registers until here. */
-__device__ __forceinline__ void use(const void *x)
-{
-    asm volatile("" ::"l"(x));
 }
 
 __device__ __forceinline__ int64_t opaque_wide(int64_t x)

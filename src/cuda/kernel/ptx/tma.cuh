@@ -109,12 +109,20 @@ __device__ __forceinline__ void wait_stores()
 
 } // namespace tma
 
-/* ---- not by the TMA, nor waited for (ptx::copy_async_commit) -------------------------------- */
+/* ---- not by the TMA -------------------------------------------------------------------------- */
 
 namespace ptx
 {
 
-/* Copies BYTES, 8 or 16, or zeros. */
+/* Adds to four floats in global memory. */
+__device__ __forceinline__ void add_floats_4(float *to, const float *x)
+{
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
+                 "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+/* Copies BYTES, 8 or 16, or zeros; not waited for (copy_async_commit). */
 template <int BYTES>
 __device__ __forceinline__ void copy_async_or_zero(uint32_t to, const void *from, bool there)
 {

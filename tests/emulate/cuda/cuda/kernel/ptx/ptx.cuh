@@ -140,12 +140,6 @@ inline uint32_t atomic_add(uint32_t *word, uint32_t n)
 {
     return __atomic_fetch_add(word, n, __ATOMIC_SEQ_CST);
 }
-inline void add_floats_4(float *to, const float *x)
-{
-    for (int i = 0; i < 4; i++) {
-        to[i] += x[i];
-    }
-}
 inline void atomic_max(uint32_t *word, uint32_t n)
 {
     uint32_t before = __atomic_load_n(word, __ATOMIC_SEQ_CST);

@@ -80,6 +80,13 @@ inline void wait_stores()
 namespace ptx
 {
 
+inline void add_floats_4(float *to, const float *x)
+{
+    for (int i = 0; i < 4; i++) {
+        to[i] += x[i];
+    }
+}
+
 template <int BYTES> inline void copy_async_or_zero(uint32_t to, const void *from, bool there)
 {
     memset(emulated::shared_at(to), 0, BYTES);
