@@ -5,9 +5,9 @@
  * the other in shared memory, and has half of the columns of dK, dV and dQ:
  *
  *     for each head of the share, each tile of rows that see the keys:
- *         issue dQ = dS K, dV += P^T dO, dK += dS^T Q | add dQ to the tile's sums
- *         issue S^T = K Q^T, dP^T = V dO^T of the next tile
- *         P and dS of it, to shared memory
+ *         issue dQ = dS K in two halves, dV += P^T dO, dK += dS^T Q
+ *         add one half of dQ to the tile's sums | issue S^T = K Q^T, dP^T = V dO^T of the next tile
+ *         add the other half | P and dS of the next tile, to shared memory
  *
  * Warps add to dQ from registers, in turns (turns_sm90.cuh): through shared memory, which the
  * products keep busy, its 64 KB would pass twice, and there is no room.
@@ -28,7 +28,11 @@ template <class S> struct WideGroup {
     const int *row_of;
     KeySums<S> sums;
     float s[ROWS / 2], dp[ROWS / 2]; /* of the tile to come */
-    float dq[64];                    /* 64 rows, 128 columns */
+    float x[32], y[32];              /* dQ of 64 rows: two times 64 columns */
+    /* The thread's part of the sums of a tile of dQ, and which one. Additions read their address
+     * late, so its registers are to have no other use. */
+    float *sums_at;
+    int64_t tile_at = 0;
     int group = ptx::uniform(ptx::thread() / 128) - 1;
     float2 sizes = {0, 0}; /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
 
@@ -64,18 +68,16 @@ template <class S> struct WideGroup {
         wgmma::commit();
     }
 
-    /* dQ = dS K of the group's columns. */
-    __device__ __forceinline__ void issue_queries(uint32_t n)
+    /* dQ = dS K of 64 of the group's columns. */
+    __device__ __forceinline__ void issue_queries(float (&dq)[32], uint32_t n, int half)
     {
         const uint64_t left = wgmma::descriptor(operand_at<S>(scores(n, 1)), 0),
                        right = wgmma::descriptor(
-                           operand_at<S>(memory.fixed(0) +
-                                         group * (S::COLUMNS / 64) * S::FIXED * 128),
-                           S::FIXED * 128);
+                           operand_at<S>(memory.fixed(0) + (2 * group + half) * S::FIXED * 128), 0);
 #pragma unroll
         for (int step = 0; step < S::FIXED / 16; step++) {
-            wgmma::Product<S::BF16, S::COLUMNS>::template ss<1>(dq, left + step * 128,
-                                                                right + step * 128, step > 0);
+            wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
+                                                        step > 0);
         }
         wgmma::commit();
     }
@@ -116,27 +118,29 @@ template <class S> struct WideGroup {
         ptx::fence_proxy_async();
     }
 
-    /* Where this thread adds to the sums of a tile of dQ, whose fragments are: float4 number i of
-     * lane l of warp w of the two groups is (16 w + i) 32 + l. */
-    __device__ __forceinline__ float *sums_at(int64_t place) const
+    /* Goes on to a tile's sums: float4 number i of lane l of warp w of the two groups is number
+     * (16 w + i) 32 + l of them. Returns whether nothing is there yet. */
+    __device__ __forceinline__ bool turn_to(int64_t place)
     {
-        return a.sums + (place < 0 ? ~place : place) * (S::STEP * S::D) +
-               (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
+        const int64_t next = place < 0 ? ~place : place;
+        sums_at += (next - tile_at) * (S::STEP * S::D);
+        tile_at = next;
+        return place < 0;
     }
 
-    /* Adds the warp's part of dQ, or stores it, if it is the first there. */
-    __device__ __forceinline__ void add_queries(int64_t place) const
+    /* Adds a half of the warp's part of dQ, or stores it, if it is the first there. */
+    __device__ __forceinline__ void add_queries(const float (&dq)[32], int half, bool first) const
     {
-        float *const to = sums_at(place);
-        if (place < 0) {
+        float *const to = sums_at + half * 8 * 128;
+        if (first) {
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
+            for (int i = 0; i < 8; i++) {
                 *(float4 *)(to + i * 128) =
                     make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
             }
         } else {
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
+            for (int i = 0; i < 8; i++) {
                 ptx::add_floats_4(to + i * 128, dq + 4 * i);
             }
         }
@@ -156,20 +160,26 @@ template <class S> struct WideGroup {
     {
         ptx::barrier_sync(5, 256); /* P and dS of both are there, and products of n - 1 done */
         wgmma::fence();
-        issue_queries(n);
+        issue_queries(x, n, 0);
+        issue_queries(y, n, 1);
         issue_sum_of(sums.dv, scores(n, 0), memory.streamed(n, 1));
         issue_sum_of(sums.dk, scores(n, 1), memory.streamed(n, 0));
         ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        wgmma::wait<2>(); /* dQ */
-        wgmma::hold(dq);
-        add_queries(sum_place(n));
-        arrive(memory.done(n));
-        wgmma::wait<0>(); /* dV, dK */
+        const bool first = turn_to(sum_place(n));
+        wgmma::wait<3>(); /* half of dQ */
+        wgmma::hold(x);
+        add_queries(x, 0, first);
+        wgmma::wait<0>(); /* the other half, dV, dK */
+        wgmma::hold(y);
         wgmma::hold(sums.dv);
         wgmma::hold(sums.dk);
         arrive(memory.empty(n));
         if constexpr (MORE) {
             issue_products_of(n + 1);
+        }
+        add_queries(y, 1, first);
+        arrive(memory.done(n));
+        if constexpr (MORE) {
             wgmma::wait<0>();
             score(n + 1);
         }
@@ -181,6 +191,7 @@ template <class S> struct WideGroup {
         if (o.all == 0) {
             return;
         }
+        sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
         ptx::mbarrier_wait(memory.fixed_full(), 0);
         issue_products_of(0);
         wgmma::wait<0>();
