@@ -262,9 +262,14 @@ void gpu_move(void *to, const void *from, size_t bytes)
           "copying within it");
 }
 
+void gpu_fill(void *p, unsigned word, size_t bytes)
+{
+    check(cu.set_words((device_pointer)(uintptr_t)p, word, bytes / 4, NULL), "filling memory");
+}
+
 void gpu_clear(void *p, size_t bytes)
 {
-    check(cu.set_words((device_pointer)(uintptr_t)p, 0, bytes / 4, NULL), "clearing memory");
+    gpu_fill(p, 0, bytes);
 }
 
 void *gpu_image(const void *fatbin)

@@ -52,9 +52,11 @@ void *gpu_captured(void *stream);
 void gpu_launch(void *graph, void *stream);
 void gpu_graph_free(void *graph);
 
-/* Work on the default stream, enqueued: a copy within the GPU's memory, zeros (bytes: a multiple of
- * 4), and a kernel. gpu_image makes kernels of a fatbin ready for gpu_kernel. */
+/* Work on the default stream, enqueued: a copy within the GPU's memory, one word everywhere (bytes:
+ * a multiple of 4), zeros, and a kernel. gpu_image makes kernels of a fatbin ready for
+ * gpu_kernel. */
 void gpu_move(void *to, const void *from, size_t bytes);
+void gpu_fill(void *p, unsigned word, size_t bytes);
 void gpu_clear(void *p, size_t bytes);
 void *gpu_image(const void *fatbin);
 void *gpu_kernel(void *image, const char *name);

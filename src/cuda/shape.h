@@ -95,8 +95,8 @@
     (ATTN_TILE_BYTES(dtype, 2 * (fixed) + 2 * ATTN_GRAD_SM80_STAGES(dtype) * (step), d) + \
      ATTN_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
 
-/* kernel/backward/shape_sm90.cuh: `fixed` rows in all, stages of two tiles of `step` rows, P and
- * dS, barriers, LSE and delta; rows of a box of the TMA. */
+/* kernel/backward/shape_sm90.cuh: `fixed` rows of K and V together, stages of two tiles of `step`
+ * rows, `scores` bytes of P, dS and sums of dQ, barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32
 #define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                  \
     ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \

@@ -15,9 +15,9 @@
 #pragma once
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 
+/* With room for P and dS of two tiles. */
 template <int DTYPE, int D, int STEP, int STAGES>
-using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED,
-                            64>; /* P and dS of two tiles */
+using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED, 64>;
 
 /* A warpgroup. Rows: those of a tile whose scores it computes. */
 template <class S> struct WideGroup {
