@@ -96,7 +96,7 @@
      ATTN_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
 
 /* kernel/backward/shape_sm90.cuh: `fixed` rows of K and V together, stages of two tiles of `step`
- * rows, `scores` bytes of P, dS and sums of dQ, barriers, LSE and delta; rows of a box of the TMA. */
+ * rows, `scores` bytes of P, dS and sums of dQ, barriers, LSE and delta; a box's rows (TMA). */
 #define ATTN_GRAD_BOX 32
 #define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                  \
     ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
