@@ -41,9 +41,14 @@ enum {
     ATTN_CUDA_BIASED
 };
 
-/* Splits of keys of 16 bits on forward_few: beyond that many each has up to twice as many blocks as
- * schedule.least. */
-enum { ATTN_CUDA_EVEN_SPLITS = 8, ATTN_CUDA_MOST_SPLITS = 64 };
+/* Splits of keys of 16 bits on forward_few (heads beyond 256 columns): beyond that many each has up
+ * to so many times as many blocks as schedule.least. */
+enum {
+    ATTN_CUDA_FEW_TIMES = 4,
+    ATTN_CUDA_EVEN_SPLITS = 8,
+    ATTN_CUDA_EVEN_TIMES = 2,
+    ATTN_CUDA_MOST_SPLITS = 64
+};
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
@@ -121,8 +126,12 @@ typedef struct attn_cuda_divisor {
 
 /* The members of a problem that every CTA of forward_few takes. */
 typedef struct attn_cuda_few {
-    attn_cuda_divisor splits, blocks, kv_heads, group;
+    /* ctas: of a block of rows, one for each split or one for all */
+    attn_cuda_divisor ctas, blocks, kv_heads, group;
     int32_t nq, keys;
+    /* blocks of keys of a split, where rows are one block that sees all keys of sequences of one
+     * length; else 0 */
+    int32_t each;
     int32_t before, after; /* row i sees keys i + diagonal - before .. i + diagonal + after */
     /* rows and keys begin where the tensors do; without origins, and lengths of keys alone */
     bool plain;

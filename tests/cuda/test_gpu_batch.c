@@ -93,6 +93,9 @@ static void test_batch(void **state)
             "causal=1");
     compare("b=3 hq=4 hkv=1 nq=3 nk=900 used_k=900,290,64 d=64 dtype=bf16");
     compare("b=70 hq=4 hkv=1 nq=1 nk=300 d=64 dtype=bf16"); /* splits by the batch would be fewer */
+    /* CTAs with all splits of their rows, which have merges alone */
+    compare("b=140 hq=8 hkv=2 nq=1 nk=300 d=128 dtype=bf16");
+    compare("b=140 hq=8 hkv=2 nq=2 nk=300 d=72 dv=40 dtype=f16 page=16 causal=1");
 }
 
 /* 132 multiprocessors have a few items each. */
@@ -103,6 +106,8 @@ static void test_many_items(void **state)
     compare("b=24 hq=128 hkv=1 nq=2 nk=2100 d=576 dv=512 dtype=bf16 view=1 page=16");
     compare("b=150 hq=16 hkv=1 nq=1 nk=700 d=576 dv=512 dtype=bf16 view=1");
     compare("b=40 hq=16 hkv=1 nq=4 nk=3000 d=128 dtype=bf16");
+    compare("b=300 hq=8 hkv=2 nq=1 nk=2100 d=64 dtype=bf16 page=16");
+    compare("b=64 hq=32 hkv=8 nq=1 nk=1024 d=128 dtype=f16 inputs=outlier");
 }
 
 /* test_gpu_batch few: small problems alone. */

@@ -179,8 +179,8 @@ static void test_few(void **state)
 static void assert_quotients(const attn_cuda_forward_params *params)
 {
     const attn_cuda_few *few = &params->few;
-    const attn_cuda_divisor all[] = {few->splits, few->blocks, few->kv_heads, few->group};
-    assert_int_equal(few->splits.by, 8);
+    const attn_cuda_divisor all[] = {few->ctas, few->blocks, few->kv_heads, few->group};
+    assert_int_equal(few->ctas.by, 8);
     assert_int_equal(few->kv_heads.by, 4);
     assert_true(few->plain && few->nq == 8 && few->keys == 3000);
     for (uint64_t n = 0; n <= (uint64_t)params->schedule.items; n++) {
@@ -188,7 +188,7 @@ static void assert_quotients(const attn_cuda_forward_params *params)
             assert_true(all[i].inverse == 0 || n * all[i].inverse >> 32 == n / all[i].by);
         }
     }
-    assert_true(few->splits.inverse > 0 && few->group.by == 1 && few->group.inverse == 0);
+    assert_true(few->ctas.inverse > 0 && few->group.by == 1 && few->group.inverse == 0);
 }
 
 /* Elements of 16 bits in K and V: the same for few rows, for twice as many with score steps. A mask
@@ -229,12 +229,65 @@ static void test_few_rows(void **state)
     attn_context_destroy(context);
 }
 
+/* One query over `keys` keys of 32 heads on 8. */
+static attn_forward_args decode_args(int64_t batch, int64_t keys)
+{
+    attn_forward_args args = fake_args(ATTN_BF16, 1, keys, 128);
+    args.q = attn_tensor_bshd(args.q.data, ATTN_BF16, batch, 1, 32, 128);
+    args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, batch, 1, 32, 128);
+    args.k = args.v = attn_tensor_bshd(args.k.data, ATTN_BF16, batch, keys, 8, 128);
+    return args;
+}
+
+/* Batches that fill a GPU have CTAs with all splits of their rows: no merge, no workspace, but as
+ * many splits as one sequence alone, since bits follow from them. So have calls without a
+ * workspace. */
+static void test_joined(void **state)
+{
+    static const struct {
+        int64_t batch, keys;
+        uint32_t grid, each; /* blocks of a split */
+        bool uneven;
+    } cases[] = {{64, 1024, 512, 2, false}, {1, 1024, 64, 2, false},    {64, 4096, 512, 8, false},
+                 {8, 4096, 512, 8, false},  {40, 4096, 2560, 8, false}, {1, 32768, 128, 32, false},
+                 {64, 1024, 512, 0, true},  {64, 4096, 4096, 0, true},  {1, 100, 8, 2, false}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_forward_args args = decode_args(cases[i].batch, cases[i].keys);
+        uint64_t bytes;
+        if (cases[i].uneven) {
+            args.seqused_k = attn_tensor_bshd(fake_memory(6), ATTN_I32, cases[i].batch, 1, 1, 1);
+        }
+        const attn_cuda_forward_params alone = params_of(context, &args);
+        assert_int_equal(fake.last.grid, 8 * cases[i].batch);
+        assert_int_equal(alone.few.ctas.by, 1);
+        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
+        args.workspace = bytes > 0 ? fake_memory(5) : NULL, args.workspace_bytes = bytes;
+        const int before = fake.launches;
+        const attn_cuda_forward_params p = params_of(context, &args);
+        const bool joined = cases[i].grid == 8 * cases[i].batch;
+        assert_int_equal(bytes > 0, !joined);
+        assert_int_equal(fake.launches - before, joined ? 1 : 2);
+        assert_int_equal(p.few.ctas.by, cases[i].grid / 8 / cases[i].batch);
+        assert_int_equal(p.few.each, cases[i].each);
+        assert_int_equal(p.schedule.splits, alone.schedule.splits);
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),
+        cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

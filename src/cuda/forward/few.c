@@ -117,7 +117,7 @@ attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_pla
     const attn_cuda_parts *parts = &plan->params.parts;
     const int64_t rows = problem->q.shape[1] * problem->group, batch = problem->batch;
     const bool may =
-        schedule->splits > 1 && schedule->blocks == 1 && attn_cuda_may_share(cuda, problem);
+        plan->merge >= 0 && schedule->blocks == 1 && attn_cuda_may_share(cuda, problem);
     const int kernel = may ? find_shared(&attn_cuda_kernels[plan->kernel]) : -1;
     if (kernel < 0 || attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return (attn_cuda_shared_plan){.kernel = -1};
@@ -142,11 +142,71 @@ attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_pla
                                    (uint32_t)((warps + each - 1) / each)};
 }
 
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule)
+/* True for kernels whose CTAs go on to the next split of their rows (FewShape::RUNS). */
+bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel)
 {
+    return kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes) && kernel->rows == 8;
+}
+
+/* In tiles: what passes at a CTA's start and end, and in the merge. Where lengths are not known,
+ * CTAs of more than UNEVEN tiles may end late, unless there are many. */
+enum { START_TILES = 2, MERGE_TILES = 3, UNEVEN_TILES = 16, UNEVEN_WAVES = 8, ROOM = 3 };
+
+bool attn_cuda_few_joins(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
+                         const attn_problem *problem, const attn_cuda_schedule *schedule)
+{
+    if (schedule->splits == 1 || !attn_cuda_few_can_join(kernel) ||
+        attn_cuda_may_share(cuda, problem)) {
+        return false;
+    }
+    const int64_t splits = schedule->splits, blocks = schedule->items / splits,
+                  tiles = (problem->keys + kernel->keys - 1) / kernel->keys,
+                  fit = cuda->shared_bytes / kernel->shared_bytes,
+                  room = cuda->multiprocessors * (fit < ROOM ? fit : ROOM),
+                  waves = (blocks + room - 1) / room, apart = (schedule->items + room - 1) / room,
+                  together = waves * (tiles + START_TILES),
+                  split = apart * (tiles / splits + START_TILES) + MERGE_TILES;
+    return together < split &&
+           (attn_problem_is_whole(problem) || tiles <= UNEVEN_TILES || waves >= UNEVEN_WAVES);
+}
+
+/* True if the rows of a KV head are one block that sees all keys, as many in all sequences. */
+static bool is_even(const attn_problem *problem, const attn_cuda_schedule *schedule)
+{
+    const int64_t right = problem->window_right;
+    return is_plain(problem) && !attn_tensor_present(&problem->used_k) && schedule->blocks == 1 &&
+           problem->window_left == ATTN_UNBOUNDED &&
+           (right == ATTN_UNBOUNDED || (!problem->top_left && right >= 0));
+}
+
+/* few_each of the device, where sequences are as long as the tensors. */
+static int32_t each_of_all(const attn_problem *problem, const attn_cuda_schedule *schedule)
+{
+    enum { KEYS = 64 };
+    const int64_t count = (problem->keys + KEYS - 1) / KEYS;
+    if (schedule->splits == 1) {
+        return (int32_t)count;
+    }
+    const int64_t even = (count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
+                  most = ATTN_CUDA_FEW_TIMES * schedule->least,
+                  least = even > most              ? most
+                          : even > schedule->least ? even
+                                                   : schedule->least,
+                  parts = (count + least - 1) / least,
+                  splits = problem->keys < schedule->few || parts < 1 ? 1
+                           : parts < schedule->splits                 ? parts
+                                                                      : schedule->splits;
+    return (int32_t)((count + splits - 1) / splits);
+}
+
+attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
+{
+    const attn_problem *problem = &plan->params.problem;
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
-    return (attn_cuda_few){.splits = divisor(schedule->splits, schedule->items),
+    return (attn_cuda_few){.ctas = divisor(plan->joined ? 1 : schedule->splits, schedule->items),
+                           .each = is_even(problem, schedule) ? each_of_all(problem, schedule) : 0,
                            .blocks = divisor(schedule->blocks, schedule->items),
                            .kv_heads = divisor(problem->kv_heads, schedule->items),
                            .group = divisor(problem->group, rows),

@@ -60,7 +60,7 @@ static attn_status launch_merge(const attn_cuda *cuda, const attn_cuda_plan *pla
 static attn_status launch_few(const attn_cuda *cuda, const attn_cuda_plan *plan,
                               attn_cuda_codes_params *params, void *stream)
 {
-    params->forward.few = attn_cuda_few_of(&plan->params.problem, &plan->params.schedule);
+    params->forward.few = attn_cuda_few_of(plan);
     const attn_cuda_shared_plan shared = attn_cuda_share(cuda, plan, &params->sharing);
     if (shared.kernel < 0) {
         return attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream);

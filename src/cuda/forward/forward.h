@@ -13,6 +13,7 @@ typedef struct attn_cuda_plan {
     char why[256];
     uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
     bool counted;             /* items are handed out by a counter, if there is a workspace */
+    bool joined;              /* a CTA of forward_few does all splits of its rows */
     attn_tensor rounded;      /* O once more, in a narrower type; data == NULL: no */
     attn_rotated rotated;     /* at the workspace's start; its bytes must be there */
     uint64_t own_offset;      /* of attention's part of the workspace */
@@ -48,8 +49,15 @@ typedef struct attn_cuda_shared_plan {
 attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_plan *plan,
                                       attn_cuda_sharing *to);
 
-/* What forward_few's CTAs take of a problem with that schedule. */
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule);
+/* True for kernels of forward_few whose CTAs can do all splits of their rows. */
+bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel);
+
+/* True if CTAs of forward_few are to do that: bits are the same. */
+bool attn_cuda_few_joins(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
+                         const attn_problem *problem, const attn_cuda_schedule *schedule);
+
+/* What forward_few's CTAs take of a placed plan's problem. */
+attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan);
 
 /* A row of a tensor: its steps in bytes. */
 attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor);

@@ -38,29 +38,43 @@ static int32_t choose_fold(const attn_problem *problem, int32_t rows)
 
 /* Few rows and many keys: keys are split, so that one sequence alone fills a GPU. A split has
  * blocks enough to pay for its merge, which is twice as many for rows of more than 256 columns;
- * those of forward_few for keys of 16 bits are small, and long sequences of both take two for one.
- * The batch does not count, so that bits do not depend on it. */
-enum { FILLED = 128 /* items */, LEAST_BLOCKS = 4, KEYS_PER_ROW = 8, MOST_SPLITS = 32 };
+ * those of forward_few for keys of 16 bits are small, and long sequences of both take several for
+ * one. The batch does not count, so that bits do not depend on it. */
+enum {
+    FILLED = 128 /* items */,
+    LEAST_BLOCKS = 4,
+    FEW_BLOCKS = 2,
+    KEYS_PER_ROW = 8,
+    MOST_SPLITS = 32
+};
 
 static bool splits_wide(const attn_cuda_kernel *kernel)
 {
     return kernel->family == ATTN_CUDA_SM90_WIDE;
 }
 
+/* True for forward_few with keys of 16 bits. */
+static bool splits_small(const attn_cuda_kernel *kernel)
+{
+    return kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes);
+}
+
 static int32_t least_blocks(const attn_cuda_kernel *kernel)
 {
-    return splits_wide(kernel) ? 2 * LEAST_BLOCKS : LEAST_BLOCKS;
+    return splits_wide(kernel)    ? 2 * LEAST_BLOCKS
+           : splits_small(kernel) ? FEW_BLOCKS
+                                  : LEAST_BLOCKS;
 }
 
 /* The most splits of up to `blocks` blocks. */
 static int64_t splits_of_blocks(const attn_cuda_kernel *kernel, int64_t blocks)
 {
-    const int64_t splits = ceil_div(blocks, least_blocks(kernel)), half = ceil_div(splits, 2);
-    const bool twice =
-        splits_wide(kernel) || (kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes));
-    return !twice || splits <= ATTN_CUDA_EVEN_SPLITS ? splits
-           : half > ATTN_CUDA_EVEN_SPLITS            ? half
-                                                     : ATTN_CUDA_EVEN_SPLITS;
+    const bool small = splits_small(kernel);
+    const int64_t splits = ceil_div(blocks, least_blocks(kernel)), even = ATTN_CUDA_EVEN_SPLITS,
+                  large = ceil_div(splits, small ? ATTN_CUDA_FEW_TIMES : ATTN_CUDA_EVEN_TIMES);
+    return (!splits_wide(kernel) && !small) || splits <= even ? splits
+           : large > even                                     ? large
+                                                              : even;
 }
 
 /* items: of a sequence. */
@@ -206,19 +220,29 @@ static void plan_parts(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_p
                                                              : 1);
 }
 
+/* Gives each CTA of forward_few all splits of its rows. */
+static void join_splits(attn_cuda_plan *plan)
+{
+    plan->joined = true;
+    plan->grid[0] = (uint32_t)(plan->params.schedule.items / plan->params.schedule.splits);
+    plan->merge = -1;
+}
+
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)
 {
     attn_cuda_schedule *schedule = &plan->params.schedule;
     if (workspace != NULL && plan->counted) {
         plan->params.counter = workspace;
     }
-    if (schedule->splits == 1) {
+    if (plan->merge < 0) {
         return;
     }
     if (workspace != NULL) {
         plan->params.parts.states = (float *)((char *)workspace + COUNTER_BYTES);
         plan->params.parts.sums =
             plan->params.parts.states + schedule->items * plan->params.parts.rows * 4;
+    } else if (attn_cuda_few_can_join(&attn_cuda_kernels[plan->kernel])) {
+        join_splits(plan);
     } else {
         schedule->items /= schedule->splits, schedule->splits = 1, plan->merge = -1;
         plan_grid(plan, cuda, schedule->items);
@@ -262,7 +286,10 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->counted = is_counted(cuda, problem, grid) && kernel->loads != ATTN_CUDA_THREADS;
     plan->workspace_bytes = plan->counted ? COUNTER_BYTES : 0;
     plan_grid(plan, cuda, grid);
-    if (schedule->splits > 1) {
+    if (attn_cuda_few_joins(cuda, kernel, problem, schedule)) {
+        join_splits(plan);
+    }
+    if (plan->merge >= 0) {
         plan_parts(plan, cuda, problem);
     }
     if (kernel->single) {

@@ -244,11 +244,12 @@ __device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, i
     return b;
 }
 
-/* Blocks of each split but the last where long sequences take two for one. count: of the item. */
+/* Blocks of each split but the last where long sequences take up to TIMES for one, beyond SPLITS
+ * splits. count: of the item. */
+template <int SPLITS = ATTN_CUDA_EVEN_SPLITS, int TIMES = ATTN_CUDA_EVEN_TIMES>
 __device__ __forceinline__ int evened_least(const attn_cuda_schedule &s, int count)
 {
-    const int even = (count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS;
-    return min(max(even, s.least), 2 * s.least);
+    return min(max((count + SPLITS - 1) / SPLITS, s.least), TIMES * s.least);
 }
 
 /* The blocks in each split of an item's blocks but the last. least: that many of them. */

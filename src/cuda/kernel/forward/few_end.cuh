@@ -1,8 +1,8 @@
 /*
  * few_end.cuh: the end of forward_few's rows. A row's keys are shared out twice: between the warps
- * of a CTA, whose sums meet in shared memory, and between splits, whose sums meet in the GPU's
- * memory and are merged by a kernel of its own (split_sm90.cuh says what they are). Both are parts,
- * gathered by a warp a row, always in the same order.
+ * of a CTA, whose sums meet in shared memory, and between splits, whose sums a CTA that has all of
+ * a row adds up as they end; others leave them in the GPU's memory for a kernel of its own
+ * (split_sm90.cuh says what they are). A warp does a row, always in the same order.
  */
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
@@ -14,17 +14,99 @@ template <int D> struct GatheredRow {
     float o[D / 32], base, l, m;
 };
 
-/* Gathers `count` parts, MOST at most, whose states and sums are `step` rows apart. Rows of sums
- * lie `columns` apart, all of which are sums if there are fewer than D. MOST lanes have a state
- * each, and the next ones the same. The first sums are asked for before the states are there; those
- * of a part without keys were not written. */
-template <int MOST, int D>
-__device__ __forceinline__ void gather(const float4 *states, const float *sums, int64_t step,
-                                       int columns, int count, GatheredRow<D> &row)
+/* Gathers what WARPS warps have left of a row, `step` bytes apart. */
+template <int WARPS, int D>
+__device__ __forceinline__ void gather(const unsigned char *states, const unsigned char *sums,
+                                       int step, GatheredRow<D> &row)
 {
-    constexpr int EARLY = 8;
-    const int lane = threadIdx.x % 32, part = lane % MOST;
-    const float4 state = part < count ? states[part * step] : make_float4(0, 0, 0, 0);
+    const int lane = threadIdx.x % 32;
+    const float4 state = *(const float4 *)(states + lane % WARPS * step);
+    float2 x[WARPS][D / 64];
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+#pragma unroll
+        for (int j = 0; j < D / 64; j++) {
+            x[i][j] = *(const float2 *)(sums + i * step + (2 * lane + 64 * j) * 4);
+        }
+    }
+    const bool seen = state.y != 0;
+    row.base = seen ? state.x : -INFINITY, row.m = seen ? state.z : -INFINITY;
+#pragma unroll
+    for (int lanes = WARPS / 2; lanes > 0; lanes /= 2) {
+        row.base = fmaxf(row.base, __shfl_xor_sync(~0u, row.base, lanes));
+        row.m = fmaxf(row.m, __shfl_xor_sync(~0u, row.m, lanes));
+    }
+    const float share = seen ? ptx::exp2(state.x - row.base) : 0;
+    row.l = state.y * share;
+#pragma unroll
+    for (int lanes = WARPS / 2; lanes > 0; lanes /= 2) {
+        row.l += __shfl_xor_sync(~0u, row.l, lanes);
+    }
+#pragma unroll
+    for (int j = 0; j < D / 32; j++) {
+        row.o[j] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+        const float times = __shfl_sync(~0u, share, i);
+#pragma unroll
+        for (int j = 0; j < D / 64; j++) {
+            row.o[2 * j] += times != 0 ? x[i][j].x * times : 0;
+            row.o[2 * j + 1] += times != 0 ? x[i][j].y * times : 0;
+        }
+    }
+}
+
+/* Splits are added from the right to the left, each to the sums of those before it: a CTA with all
+ * splits of its rows does so as they end, the merge with what CTAs have left, to the same bits. */
+template <int D> __device__ __forceinline__ void clear_row(GatheredRow<D> &row)
+{
+    row.base = row.m = -INFINITY, row.l = 0;
+#pragma unroll
+    for (int j = 0; j < D / 32; j++) {
+        row.o[j] = 0;
+    }
+}
+
+/* The factor of sums relative to 2^from that makes them relative to 2^to. */
+__device__ __forceinline__ float rebase(float from, float to)
+{
+    return from == to ? 1 : ptx::exp2(from - to);
+}
+
+/* kept, share: rebase of the row's sums and of the split's. */
+__device__ __forceinline__ float add_share(float sum, float kept, float x, float share)
+{
+    return fmaf(x, share, __fmul_rn(sum, kept));
+}
+
+/* Adds a split. */
+template <int D>
+__device__ __forceinline__ void add_split(GatheredRow<D> &row, const GatheredRow<D> &split)
+{
+    if (split.l == 0) {
+        return;
+    }
+    const float base = fmaxf(row.base, split.base), kept = rebase(row.base, base),
+                share = rebase(split.base, base);
+    row.base = base, row.m = fmaxf(row.m, split.m);
+    row.l = add_share(row.l, kept, split.l, share);
+#pragma unroll
+    for (int j = 0; j < D / 32 && share != 0; j++) {
+        row.o[j] = add_share(row.o[j], kept, split.o[j], share);
+    }
+}
+
+/* Adds `count` splits, 32 at most, whose states and sums are `step` rows apart. Rows of sums lie
+ * `columns` apart, all of which are sums if there are fewer than D. The first sums are asked for
+ * before the states are there; those of a split without keys were not written. */
+template <int D>
+__device__ __forceinline__ void add_splits(const float4 *states, const float *sums, int64_t step,
+                                           int columns, int count, GatheredRow<D> &row)
+{
+    constexpr int EARLY = 16;
+    const int lane = threadIdx.x % 32;
+    const float4 state = lane < count ? states[lane * step] : make_float4(0, 0, 0, 0);
     float2 early[EARLY][D / 64];
     sums += 2 * lane;
     const auto fetch = [&](int i, float2(&x)[D / 64]) {
@@ -36,43 +118,41 @@ __device__ __forceinline__ void gather(const float4 *states, const float *sums, 
         }
     };
 #pragma unroll
-    for (int i = 0; i < EARLY && i < MOST; i++) {
+    for (int i = 0; i < EARLY; i++) {
         fetch(i, early[i]);
     }
     const bool seen = state.y != 0;
-    row.base = seen ? state.x : -INFINITY, row.m = seen ? state.z : -INFINITY;
+    float base = seen ? state.x : -INFINITY, m = seen ? state.z : -INFINITY;
 #pragma unroll
-    for (int lanes = MOST / 2; lanes > 0; lanes /= 2) {
-        row.base = fmaxf(row.base, __shfl_xor_sync(~0u, row.base, lanes));
-        row.m = fmaxf(row.m, __shfl_xor_sync(~0u, row.m, lanes));
+    for (int lanes = 1; lanes < 32; lanes *= 2) { /* of this split and all to its right */
+        base = fmaxf(base, __shfl_sync(~0u, base, min(lane + lanes, 31)));
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
     }
-    const float share = seen ? ptx::exp2(state.x - row.base) : 0;
-    row.l = state.y * share;
-#pragma unroll
-    for (int lanes = MOST / 2; lanes > 0; lanes /= 2) {
-        row.l += __shfl_xor_sync(~0u, row.l, lanes);
-    }
-#pragma unroll
-    for (int j = 0; j < D / 32; j++) {
-        row.o[j] = 0;
-    }
+    const float before = __shfl_sync(~0u, base, min(lane + 1, 31)),
+                kept = rebase(lane < 31 ? before : -INFINITY, base),
+                share = seen ? rebase(state.x, base) : 0;
+    clear_row(row);
+    row.base = __shfl_sync(~0u, base, 0), row.m = m;
     const auto add = [&](int i, const float2(&x)[D / 64]) {
-        const float times = __shfl_sync(~0u, share, i);
+        const float k = __shfl_sync(~0u, kept, i), s = __shfl_sync(~0u, share, i);
+        row.l = add_share(row.l, k, __shfl_sync(~0u, state.y, i), s);
 #pragma unroll
-        for (int j = 0; j < D / 64; j++) {
-            row.o[2 * j] += times != 0 ? x[j].x * times : 0;
-            row.o[2 * j + 1] += times != 0 ? x[j].y * times : 0;
+        for (int j = 0; j < D / 64 && s != 0; j++) {
+            row.o[2 * j] = add_share(row.o[2 * j], k, x[j].x, s);
+            row.o[2 * j + 1] = add_share(row.o[2 * j + 1], k, x[j].y, s);
         }
     };
-#pragma unroll
-    for (int i = 0; i < EARLY && i < MOST; i++) {
-        add(i, early[i]);
-    }
-#pragma unroll(8)
-    for (int i = EARLY; i < count; i++) {
+#pragma unroll 4
+    for (int i = count - 1; i >= EARLY; i--) {
         float2 x[D / 64];
         fetch(i, x);
         add(i, x);
+    }
+#pragma unroll
+    for (int i = EARLY - 1; i >= 0; i--) {
+        if (i < count) {
+            add(i, early[i]);
+        }
     }
 }
 
@@ -172,20 +252,30 @@ __device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, con
     }
 }
 
-/* Gathers row r of what the warps of an item have left in shared memory. */
+/* Gathers row r of what warps have left, each `step` bytes behind the one before it. */
 template <class S>
-__device__ __forceinline__ void gather_warps(const FewItem &item, const unsigned char *shared,
-                                             int r, GatheredRow<S::D> &row)
+__device__ __forceinline__ void gather_warps(const unsigned char *left, int step, int r,
+                                             GatheredRow<S::D> &row)
 {
-    const int warps = item.blocks.count > 0 ? S::WARPS : 0;
-    gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
-                     (const float *)shared + r * S::APART, S::ROWS, S::APART, warps, row);
+    gather<S::WARPS>(left + S::SUMS + r * 16, left + r * S::APART * 4, step, row);
+}
+
+/* The same at the end of an item. */
+template <class S>
+__device__ __forceinline__ void gather_last(const FewItem &item, const unsigned char *left, int r,
+                                            GatheredRow<S::D> &row)
+{
+    if (item.blocks.count > 0) {
+        gather_warps<S>(left, S::LEFT, r, row);
+    } else {
+        clear_row(row);
+    }
 }
 
 /* Leaves all rows of a split for the merge. */
 template <class S>
 __device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, const FewItem &item,
-                                             const unsigned char *shared)
+                                             const unsigned char *left)
 {
 #pragma unroll(S::SHARED ? 2 : S::ROWS / S::WARPS)
     for (int r = threadIdx.x / 32; r < S::ROWS; r += S::WARPS) {
@@ -193,28 +283,49 @@ __device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, co
             return;
         }
         GatheredRow<S::D> row;
-        gather_warps<S>(item, shared, r, row);
+        gather_last<S>(item, left, r, row);
         store_split<S>(c, item, r, row);
     }
+}
+
+/* Writes row r of O. */
+template <class S>
+__device__ __forceinline__ void finish_row_of(const attn_cuda_codes_params &c, const FewItem &item,
+                                              int r, const GatheredRow<S::D> &row)
+{
+    const int query = item.query(c, r);
+    OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
+    finish_gathered<S::DTYPE>(c, w, row);
 }
 
 /* Writes rows of O, or a split's. The latter first, in few instructions: constants for rows of O
  * take their time. */
 template <class S>
 __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, const FewItem &item,
-                                           const unsigned char *shared)
+                                           const unsigned char *left)
 {
     if (c.forward.schedule.splits > 1) {
-        store_splits<S>(c, item, shared);
+        store_splits<S>(c, item, left);
         return;
     }
 #pragma unroll 1
     for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
         GatheredRow<S::D> row;
-        gather_warps<S>(item, shared, r, row);
-        const int query = item.query(c, r);
-        OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
-        finish_gathered<S::DTYPE>(c, w, row);
+        gather_last<S>(item, left, r, row);
+        finish_row_of<S>(c, item, r, row);
+    }
+}
+
+/* Reads what the end of a row takes of the arguments: a line of them that nobody has read before
+ * takes its time. */
+__device__ __forceinline__ void read_arguments(const attn_cuda_forward_params &a)
+{
+    const attn_problem &p = a.problem;
+    const int64_t all = (int64_t)p.o.data ^ p.o.stride[3] ^ p.o.dtype ^ (int64_t)p.lse.data ^
+                        p.lse.stride[3] ^ (int64_t)p.row_max.data ^ (int64_t)p.sinks.data ^ p.dv ^
+                        (int64_t)a.parts.sums ^ (int64_t)a.parts.states;
+    if (((uint32_t)all ^ (uint32_t)(all >> 32)) == 0x5bd1e995) { /* hardly ever, and harmless */
+        ptx::begin_next_launch();
     }
 }
 
@@ -237,8 +348,9 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
                   part = block * a.schedule.splits * rows + row % rows;
     const attn_sequence whole = attn_problem_sequence(&p, sequence);
     GatheredRow<D> sums;
+    read_arguments(a);
     ptx::wait_for_last_launch();
-    gather<32>((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
+    add_splits((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
                a.schedule.splits, sums);
     OutputRow w = {whole, (int)head, (int)query, query < whole.nq_used};
     finish_gathered<DTYPE>(c, w, sums);

@@ -62,12 +62,12 @@ template <class S> struct FewLoader {
         Factors f = {1, 0};
         const uint32_t page = (uint32_t)attn_clamp(row.page, 0, c.forward.problem.k.shape[0] - 1),
                        within = (uint32_t)row.within;
-        const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
-        const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
         *place = item.places[values() ? V_CODES : K_CODES].at(page, within);
         if (S::Codes::PLAIN) {
             return f;
         }
+        const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
+        const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
         if (of[0].first != NULL) {
             f.scale = load_real<float>(of[0].at(page, within), dtype);
         }
@@ -89,14 +89,17 @@ template <class S> struct FewLoader {
                     threadIdx.x % S::EACH;
         to[0] = f.scale, to[S::EACH] = f.shift;
     }
-    /* Makes numbers of all stages, for columns of rows that are not copied: those of K meet zeros
-     * of Q. */
-    __device__ __forceinline__ void clear() const
+    /* Makes numbers of `bytes` bytes of stages where columns of rows are not copied: those of K
+     * meet zeros of Q. */
+    __device__ __forceinline__ void clear(unsigned char *first, int bytes) const
     {
-        for (int at = threadIdx.x % 32 * 16; at < S::PLACES_AT; at += 32 * 16) {
-            *(uint4 *)(shared + at) = make_uint4(0, 0, 0, 0);
+        const attn_problem &p = c.forward.problem;
+        if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
+            for (int at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16) {
+                *(uint4 *)(first + at) = make_uint4(0, 0, 0, 0);
+            }
+            __syncwarp();
         }
-        __syncwarp();
     }
     /* Starts the copies of the n-th tile, whose places all lanes have left. */
     __device__ __forceinline__ void copy(int n) const

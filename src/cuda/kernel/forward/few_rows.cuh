@@ -59,11 +59,13 @@ template <class S> struct FewRows {
     {
         const int lane = few_lane();
         const attn_problem &p = c.forward.problem;
+        const attn_cuda_place &place = c.forward.few.q;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             const int r = 8 * t + lane / 4;
-            const char *from = attn_at(&p.q, item.sequence.tensor, item.query(c, r),
-                                       item.head(c, r), 8 * (lane % 4));
+            const char *from = place.data + item.sequence.tensor * place.batch +
+                               item.query(c, r) * place.row + item.head(c, r) * place.head +
+                               16 * (lane % 4);
             float sum = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
@@ -117,13 +119,14 @@ template <class S> struct FewRows {
         return x;
     }
 
-    /* Leaves the warp's sums of the first `rows` rows, and all states, in shared memory. A row
-     * whose numbers are not finite, or whose exponents left the range of f32, gets l = NaN. */
+    /* Leaves the warp's sums of the first `rows` rows, and all states, in S::LEFT bytes of shared
+     * memory. A row whose numbers are not finite, or whose exponents left the range of f32, gets l
+     * = NaN. */
     __device__ __forceinline__ void leave(unsigned char *shared, int rows)
     {
-        const int lane = few_lane(), warp = threadIdx.x / 32;
-        float *sums = (float *)shared + warp * S::ROWS * S::APART;
-        float4 *states = (float4 *)(shared + S::STATES_AT) + warp * S::ROWS;
+        const int lane = few_lane();
+        float *sums = (float *)shared;
+        float4 *states = (float4 *)(shared + S::SUMS);
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
 #pragma unroll

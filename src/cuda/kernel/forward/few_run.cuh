@@ -4,24 +4,22 @@
  *
  *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
  *
- * Warps meet at the end (few_end.cuh).
+ * Warps meet at the end of a split (few_end.cuh).
  */
 #pragma once
 #include "cuda/kernel/forward/few_end.cuh"
 #include "cuda/kernel/forward/few_load.cuh"
 #include "cuda/kernel/forward/few_tile.cuh"
 
-/* Adds the warp's keys of all tiles of the item to its rows. */
-template <class S>
-__device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile)
+/* Adds the warp's keys of all tiles of the item to its rows. ends(n): behind the n-th tile. */
+template <class S, class Ends>
+__device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile,
+                                          const Ends &ends)
 {
     typename FewLoader<S>::Row row = loader.look(1);
     typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
     tile.rows.clear();
-    const attn_problem &p = loader.c.forward.problem;
-    if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
-        loader.clear();
-    }
+    loader.clear(loader.shared, S::PLACES_AT);
 #pragma unroll 1
     for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
         const int next = n + S::STAGES - 1;
@@ -41,6 +39,7 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
         factors = following;
         if (n >= 0) {
             tile.add(loader.stage(n), loader.item.blocks.last - n);
+            ends(n);
         }
     }
 }
@@ -53,10 +52,10 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     FewRows<S> rows;
     rows.q_at = ptx::shared_address(shared) + S::Q_AT + threadIdx.x % 32 * 16;
     const FewTile<S> tile(c, item, rows);
-    run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile);
+    run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile, [](int) {});
     ptx::copy_async_wait<0>();
     __syncthreads();
-    rows.leave(shared, S::SHARED ? S::ROWS : item.rows);
+    rows.leave(shared + ptx::thread() / 32 * S::LEFT, S::SHARED ? S::ROWS : item.rows);
     __syncthreads();
 }
 
@@ -70,5 +69,74 @@ __device__ __forceinline__ void find_item(const attn_cuda_codes_params &c, uint3
     } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
         const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
         item.places[which] = few_place(c, which, few_kv_head(c.forward.few, index));
+    }
+}
+
+/* Does an item from the right to the left. Where a split ends, the warps meet in the stages of its
+ * last tile; the next tiles are on their way meanwhile. */
+template <class S>
+__device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, const FewItem &item,
+                                           unsigned char *shared)
+{
+    constexpr int EACH = S::ROWS / S::WARPS; /* rows of a warp at the ends */
+    const int warp = threadIdx.x / 32;
+    const bool all = c.forward.few.ctas.by == 1; /* splits */
+    GatheredRow<S::D> sums[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        clear_row(sums[i]);
+    }
+    FewRows<S> rows;
+    const FewTile<S> tile(c, item, rows);
+    const FewLoader<S> loader(c, item, shared + warp * S::WARP);
+    int left = item.blocks.count; /* tiles to the next end */
+    if (left > item.each) {
+        left -= (int)((uint32_t)(left - 1) / (uint32_t)item.each) * item.each;
+    }
+    const auto ends = [&](int n) {
+        if (--left > 0) {
+            return;
+        }
+        left = item.each;
+        unsigned char *stage = loader.stage(n);
+        __syncwarp();
+        rows.leave(stage, item.rows);
+        rows.clear();
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int r = warp + i * S::WARPS;
+            if (r < item.rows) {
+                GatheredRow<S::D> row;
+                gather_warps<S>(stage - warp * S::WARP, S::WARP, r, row);
+                if (all) {
+                    add_split(sums[i], row);
+                } else {
+                    store_split<S>(c, item, r, row);
+                }
+            }
+        }
+        if (n + 1 < item.blocks.count) {
+            __syncthreads();
+            loader.clear(stage, S::LEFT);
+        }
+    };
+    if (item.blocks.count > 0) {
+        run_tiles<S>(loader, tile, ends);
+    }
+    if (!all && item.blocks.count > 0) {
+        return;
+    }
+#pragma unroll 1
+    for (int r = warp; r < item.rows; r += S::WARPS) {
+        if (all) {
+            finish_row_of<S>(c, item, r, sums[0]);
+        } else {
+            store_split<S>(c, item, r, sums[0]);
+        }
+#pragma unroll
+        for (int i = 1; i < EACH; i++) {
+            sums[i - 1] = sums[i];
+        }
     }
 }

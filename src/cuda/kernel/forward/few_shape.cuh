@@ -7,7 +7,7 @@
  *                    places of rows [2][2][16]
  *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
  *     at the end, over all that: sums of warps [WARPS][ROWS][APART] f32 | their states
- *     [WARPS][ROWS]
+ *     [WARPS][ROWS]; RUNS: each warp's in its stage of the split's last tile, under way are others
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
  * reads of 32 columns of K (8 keys, four lanes each), and of V (4 keys two apart, eight lanes
@@ -38,10 +38,12 @@ struct FewShape {
     static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
-    static constexpr int STATES_AT = WARPS * ROWS * APART * 4;
+    static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
+    /* A CTA goes on to the next split of its rows while its first tiles are under way. */
+    static constexpr bool RUNS = Codes::PLAIN && !SHARED && LEFT <= STAGE;
     static constexpr int Q_AT = BYTES; /* SHARED */
     static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
-    static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");
+    static_assert(WARPS * LEFT <= BYTES, "room for the sums of warps");
 
     /* The place of byte `at` of a row in a tile. The place of (r ^ s, a ^ b) is that of (r, a) ^
      * that of (s, b). */
@@ -98,7 +100,8 @@ struct FewRow {
 struct FewItem {
     attn_sequence sequence;
     attn_band band;
-    Blocks blocks; /* of this split */
+    Blocks blocks; /* of this split, or of all */
+    int each;      /* blocks of a split */
     int kv_head, first, rows;
     int64_t part;     /* the place of row 0 in a.parts */
     uint32_t inverse; /* 2^32 / the size of a page, rounded down */
@@ -149,15 +152,15 @@ __device__ __forceinline__ FewPlace few_place(const attn_cuda_codes_params &c, i
             t.shape[1] == 1 ? 0 : attn_at(&t, 0, 1, 0, 0) - attn_at(&t, 0, 0, 0, 0)};
 }
 
-/* The item's KV head, counted over all sequences; block and split of the item. */
+/* The item's KV head, counted over all sequences; block of rows, and CTA among those that do it. */
 struct FewColumn {
-    uint32_t column, block, split;
+    uint32_t column, block, cta;
 };
 
 __device__ __forceinline__ FewColumn few_column(const attn_cuda_few &few, uint32_t index)
 {
-    const uint32_t whole = quotient(index, few.splits), column = quotient(whole, few.blocks);
-    return {column, whole - column * few.blocks.by, index - whole * few.splits.by};
+    const uint32_t whole = quotient(index, few.ctas), column = quotient(whole, few.blocks);
+    return {column, whole - column * few.blocks.by, index - whole * few.ctas.by};
 }
 
 __device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t index)
@@ -191,29 +194,54 @@ __device__ __forceinline__ void fill_plain(const attn_cuda_forward_params &a, in
     s.diagonal = diagonal;
 }
 
-/* The blocks of one split of rows first .. first + rows - 1. Splits are counted from the left, so
- * that sequences of about one length are cut at the same keys. */
+/* The blocks of a split of `all` blocks. */
+template <class S>
+__device__ __forceinline__ int few_each(const attn_cuda_forward_params &a, const attn_band &band,
+                                        const Blocks &all)
+{
+    constexpr int SPLITS = ATTN_CUDA_EVEN_SPLITS, TIMES = ATTN_CUDA_FEW_TIMES;
+    const attn_cuda_schedule &s = a.schedule;
+    const int least = S::Codes::PLAIN ? evened_least<SPLITS, TIMES>(s, all.count) : s.least;
+    return split_each(s, least, band, all);
+}
+
+/* The blocks of one split of rows first .. first + rows - 1, or of all; each: of a split. Splits
+ * are counted from the left, so that sequences of about one length are cut at the same keys. */
 template <class S>
 __device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
-                                             const attn_band &band, int first, int rows, int split)
+                                             const attn_band &band, int first, int rows, int split,
+                                             bool all, int &each)
 {
-    const attn_cuda_schedule &s = a.schedule;
     const int query = (int)quotient((uint32_t)first, a.few.group),
               last = (int)quotient((uint32_t)(first + rows - 1), a.few.group);
     Blocks b = key_blocks(band, query, last - query + 1, S::KEYS);
-    if (s.splits == 1) {
+    each = a.schedule.splits == 1 ? b.count : few_each<S>(a, band, b);
+    if (all) {
         return b;
     }
-    const int least = S::Codes::PLAIN ? evened_least(s, b.count) : s.least,
-              each = split_each(s, least, band, b), before = split * each,
-              begin = b.last - b.count + 1 + before;
+    const int before = split * each, begin = b.last - b.count + 1 + before;
     b.count = max(min(b.count - before, each), 0);
     b.last = begin + b.count - 1;
     b.end = min(b.end, (b.last + 1) * S::KEYS);
     return b;
 }
 
-/* Finds an item: a split of a block of rows of a KV head of a sequence. */
+/* The same of rows that are one block, see all keys, and whose sequence is as long as the others:
+ * few.each says so. */
+template <class S>
+__device__ __forceinline__ Blocks even_blocks(const attn_cuda_few &few, const attn_band &band,
+                                              int split, bool all)
+{
+    const int count = (band.keys + S::KEYS - 1) / S::KEYS, begin = all ? 0 : split * few.each;
+    Blocks b;
+    b.count = max(all ? count : min(count - begin, few.each), 0);
+    b.last = begin + b.count - 1;
+    b.full_first = 0, b.full_last = clamp_key(band, band.to) / S::KEYS;
+    b.end = min(band.keys, (b.last + 1) * S::KEYS);
+    return b;
+}
+
+/* Finds an item: a split, or all, of a block of rows of a KV head of a sequence. */
 template <class S>
 __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint32_t index,
                                          FewItem &item)
@@ -235,5 +263,10 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
         fill_segment(a, (int)sequence + 1, item.sequence);
         item.band = attn_mask_band(&p, &item.sequence);
     }
-    item.blocks = few_blocks<S>(a, item.band, item.first, item.rows, (int)place.split);
+    const bool all = few.ctas.by == 1;
+    int each = few.each;
+    item.blocks = S::RUNS && each > 0 ? even_blocks<S>(few, item.band, (int)place.cta, all)
+                                      : few_blocks<S>(a, item.band, item.first, item.rows,
+                                                      (int)place.cta, all, each);
+    item.each = each;
 }

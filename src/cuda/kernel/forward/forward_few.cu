@@ -4,7 +4,8 @@
  * pieces of 16 bytes. Made for decoding: keys are read at the speed of memory, and may lie in pages
  * of any size.
  *
- * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in.
+ * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or all
+ * splits of up to 8 rows, one after the other, where keys have 16 bits.
  */
 #include "cuda/kernel/forward/few_run.cuh"
 
@@ -15,10 +16,14 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     ptx::begin_next_launch();
     find_item<S>(c, blockIdx.x, item);
     __syncthreads();
-    if (item.blocks.count > 0) {
-        run_item<S>(c, item, shared);
+    if constexpr (S::RUNS) {
+        run_splits<S>(c, item, shared);
+    } else {
+        if (item.blocks.count > 0) {
+            run_item<S>(c, item, shared);
+        }
+        finish_few<S>(c, item, shared);
     }
-    finish_few<S>(c, item, shared);
 }
 
 #define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas)                   \

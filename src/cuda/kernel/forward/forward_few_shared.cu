@@ -12,10 +12,10 @@ __device__ __forceinline__ void few_shared(const attn_cuda_codes_params &c)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ FewItem item;
-    const uint32_t index = shared_index(c.sharing, blockIdx.x), splits = c.forward.few.splits.by,
+    const uint32_t index = shared_index(c.sharing, blockIdx.x), splits = c.forward.few.ctas.by,
                    sequence = quotient(index, c.sharing.items),
                    first = quotient(sequence, c.sharing.slots) * c.sharing.slots.by,
-                   split = index - quotient(index, c.forward.few.splits) * splits;
+                   split = index - quotient(index, c.forward.few.ctas) * splits;
     ptx::begin_next_launch();
     ptx::wait_for_last_launch();
     const uint32_t slots = c.sharing.families[sequence * splits + split], own = sequence - first;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void few_shared(const attn_cuda_codes_params &c)
 /* Finds the families of all splits, a warp each. */
 __device__ __forceinline__ void find_families(const attn_cuda_codes_params &c)
 {
-    const uint32_t index = blockIdx.x * 4 + threadIdx.x / 32, splits = c.forward.few.splits.by,
-                   sequence = quotient(index, c.forward.few.splits);
+    const uint32_t index = blockIdx.x * 4 + threadIdx.x / 32, splits = c.forward.few.ctas.by,
+                   sequence = quotient(index, c.forward.few.ctas);
     ptx::begin_next_launch();
     if (sequence < (uint32_t)c.sharing.batch) {
         const uint32_t slots = find_family<FewShape<ATTN_BF16, ATTN_BF16, 64, 8, 4, 4>>(
