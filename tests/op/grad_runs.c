@@ -58,22 +58,23 @@ static bool same_bits(const attn_backward_args *args, unsigned char **first)
     return same;
 }
 
-static bool agree(const attn_backward_args *args, const int *threads, int counts, char *sentence,
-                  size_t size)
+static bool agree(const attn_backward_args *args, bool all, char *sentence, size_t size)
 {
     unsigned char *first = NULL;
-    int count;
+    int count, run = 0;
     const attn_forward_args *forward = args->forward;
     const char *const *names = tables_that_agree(forward->q.dtype, forward->flags, &count);
     bool ok = true;
-    for (int n = 0; ok && n < counts * count; n++) {
-        const char *table = names[n / counts];
-        int t = threads[n % counts];
-        ok = grad_runs_once(args, table, t, (enum runs_poison)(n % RUNS_POISONS), sentence, size);
-        if (ok && !same_bits(args, &first)) {
-            snprintf(sentence, size, "%s with %d threads gives other bits than the first run",
-                     table, t);
-            ok = false;
+    for (int table = 0; table < count; table++) {
+        for (int n = 0; ok && n < (all ? runs_counts(names[table]) : 1); n++) {
+            const int threads = all ? runs_threads[n] : 1;
+            ok = grad_runs_once(args, names[table], threads,
+                                (enum runs_poison)(run++ % RUNS_POISONS), sentence, size);
+            if (ok && !same_bits(args, &first)) {
+                snprintf(sentence, size, "%s with %d threads gives other bits than the first run",
+                         names[table], threads);
+                ok = false;
+            }
         }
     }
     free(first);
@@ -82,13 +83,12 @@ static bool agree(const attn_backward_args *args, const int *threads, int counts
 
 bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size)
 {
-    return agree(args, runs_threads, RUNS_COUNTS, sentence, size);
+    return agree(args, true, sentence, size);
 }
 
 bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size_t size)
 {
-    static const int one = 1;
-    return agree(args, &one, 1, sentence, size);
+    return agree(args, false, sentence, size);
 }
 
 bool grad_runs_own_bits(const attn_backward_args *args, char *sentence, size_t size)

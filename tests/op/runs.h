@@ -14,12 +14,17 @@ enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
 
 /* Numbers of threads for each problem, forward and backward. The full build tries all of them, on
  * the same problems. */
-#ifdef FEW_THREADS
+#ifdef ONLY_THREADS
+enum { RUNS_COUNTS = 1 };
+#elif defined(FEW_THREADS)
 enum { RUNS_COUNTS = 2 };
 #else
 enum { RUNS_COUNTS = 4 };
 #endif
 extern const int runs_threads[RUNS_COUNTS];
+
+/* So many of them, from the first on, for a table: two for scalar, which is slow. */
+int runs_counts(const char *table);
 
 struct guarded_region;
 
