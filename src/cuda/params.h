@@ -68,6 +68,26 @@ typedef struct attn_cuda_schedule {
     int32_t few;     /* keys below which an item is not split */
 } attn_cuda_schedule;
 
+/* The least blocks in a split where sequences of more than ATTN_CUDA_EVEN_SPLITS splits have up to
+ * `times` times as many. count: blocks of the item. */
+ATTN_CORE int32_t attn_cuda_evened_least(const attn_cuda_schedule *s, int32_t times, int32_t count)
+{
+    const int32_t even = (count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
+                  most = times * s->least;
+    return even > most ? most : even > s->least ? even : s->least;
+}
+
+/* The blocks in each split but the last of an item's `count` blocks. least: that many of them;
+ * keys: of the sequence. */
+ATTN_CORE int32_t attn_cuda_split_each(const attn_cuda_schedule *s, int32_t least, int32_t keys,
+                                       int32_t count)
+{
+    const uint32_t blocks = (uint32_t)count, part = (uint32_t)least; /* unsigned divides faster */
+    const uint32_t parts = (blocks + part - 1) / part, most = (uint32_t)s->splits;
+    const uint32_t splits = keys < s->few || parts == 0 ? 1 : parts < most ? parts : most;
+    return (int32_t)((blocks + splits - 1) / splits);
+}
+
 /* Results of splits of the keys, in the GPU's memory until they are merged. Each of `rows` rows of
  * each split of each item has `columns` sums, and a base, the sum of its probabilities, its largest
  * score and an unused word (kernel/forward/split_sm90.cuh). */

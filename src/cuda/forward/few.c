@@ -148,8 +148,9 @@ bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel)
     return kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes) && kernel->rows == 8;
 }
 
-/* In tiles: what passes at a CTA's start and end, and in the merge. Where lengths are not known,
- * CTAs of more than UNEVEN tiles may end late, unless there are many. */
+/* START_TILES, MERGE_TILES: the time of a CTA's start and end, and of a merge, in tiles. Where
+ * lengths are not known a CTA of more than UNEVEN_TILES may end long after the others, unless there
+ * are UNEVEN_WAVES of CTAs. ROOM: CTAs that a multiprocessor takes at the most. */
 enum { START_TILES = 2, MERGE_TILES = 3, UNEVEN_TILES = 16, UNEVEN_WAVES = 8, ROOM = 3 };
 
 bool attn_cuda_few_joins(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
@@ -179,24 +180,14 @@ static bool is_even(const attn_problem *problem, const attn_cuda_schedule *sched
            (right == ATTN_UNBOUNDED || (!problem->top_left && right >= 0));
 }
 
-/* few_each of the device, where sequences are as long as the tensors. */
-static int32_t each_of_all(const attn_problem *problem, const attn_cuda_schedule *schedule)
+/* The blocks of a split where sequences are as long as the tensors. */
+static int32_t each_of_all(const attn_cuda_plan *plan)
 {
-    enum { KEYS = 64 };
-    const int64_t count = (problem->keys + KEYS - 1) / KEYS;
-    if (schedule->splits == 1) {
-        return (int32_t)count;
-    }
-    const int64_t even = (count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
-                  most = ATTN_CUDA_FEW_TIMES * schedule->least,
-                  least = even > most              ? most
-                          : even > schedule->least ? even
-                                                   : schedule->least,
-                  parts = (count + least - 1) / least,
-                  splits = problem->keys < schedule->few || parts < 1 ? 1
-                           : parts < schedule->splits                 ? parts
-                                                                      : schedule->splits;
-    return (int32_t)((count + splits - 1) / splits);
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
+    const int32_t keys = (int32_t)plan->params.problem.keys,
+                  width = attn_cuda_kernels[plan->kernel].keys, count = (keys + width - 1) / width,
+                  least = attn_cuda_evened_least(schedule, ATTN_CUDA_FEW_TIMES, count);
+    return attn_cuda_split_each(schedule, least, keys, count);
 }
 
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
@@ -206,7 +197,7 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
     return (attn_cuda_few){.ctas = divisor(plan->joined ? 1 : schedule->splits, schedule->items),
-                           .each = is_even(problem, schedule) ? each_of_all(problem, schedule) : 0,
+                           .each = is_even(problem, schedule) ? each_of_all(plan) : 0,
                            .blocks = divisor(schedule->blocks, schedule->items),
                            .kv_heads = divisor(problem->kv_heads, schedule->items),
                            .group = divisor(problem->group, rows),

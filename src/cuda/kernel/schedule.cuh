@@ -244,30 +244,12 @@ __device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, i
     return b;
 }
 
-/* Blocks of each split but the last where long sequences take up to TIMES for one, beyond SPLITS
- * splits. count: of the item. */
-template <int SPLITS = ATTN_CUDA_EVEN_SPLITS, int TIMES = ATTN_CUDA_EVEN_TIMES>
-__device__ __forceinline__ int evened_least(const attn_cuda_schedule &s, int count)
-{
-    return min(max((count + SPLITS - 1) / SPLITS, s.least), TIMES * s.least);
-}
-
-/* The blocks in each split of an item's blocks but the last. least: that many of them. */
-__device__ __forceinline__ int split_each(const attn_cuda_schedule &s, int least,
-                                          const attn_band &band, const Blocks &b)
-{
-    const uint32_t count = (uint32_t)b.count, part = (uint32_t)least; /* unsigned divides faster */
-    const uint32_t most = min((uint32_t)s.splits, (count + part - 1) / part),
-                   splits = band.keys < s.few ? 1 : max(most, 1u);
-    return (int)((count + splits - 1) / splits);
-}
-
 /* The blocks of one split, counted from the right. */
 template <int BN>
 __device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,
                                                const attn_band &band, const Blocks &b, int split)
 {
-    const int each = split_each(s, least, band, b), before = split * each;
+    const int each = attn_cuda_split_each(&s, least, band.keys, b.count), before = split * each;
     Blocks mine = b;
     mine.last -= before;
     mine.count = max(min(b.count - before, each), 0);

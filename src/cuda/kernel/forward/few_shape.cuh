@@ -7,7 +7,7 @@
  *                    places of rows [2][2][16]
  *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
  *     at the end, over all that: sums of warps [WARPS][ROWS][APART] f32 | their states
- *     [WARPS][ROWS]; RUNS: each warp's in its stage of the split's last tile, under way are others
+ *     [WARPS][ROWS]; RUNS: each warp's in the stage of the split's last tile
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
  * reads of 32 columns of K (8 keys, four lanes each), and of V (4 keys two apart, eight lanes
@@ -199,10 +199,10 @@ template <class S>
 __device__ __forceinline__ int few_each(const attn_cuda_forward_params &a, const attn_band &band,
                                         const Blocks &all)
 {
-    constexpr int SPLITS = ATTN_CUDA_EVEN_SPLITS, TIMES = ATTN_CUDA_FEW_TIMES;
     const attn_cuda_schedule &s = a.schedule;
-    const int least = S::Codes::PLAIN ? evened_least<SPLITS, TIMES>(s, all.count) : s.least;
-    return split_each(s, least, band, all);
+    const int least =
+        S::Codes::PLAIN ? attn_cuda_evened_least(&s, ATTN_CUDA_FEW_TIMES, all.count) : s.least;
+    return attn_cuda_split_each(&s, least, band.keys, all.count);
 }
 
 /* The blocks of one split of rows first .. first + rows - 1, or of all; each: of a split. Splits

@@ -123,7 +123,8 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     if (a.schedule.splits > 1) {
         post.part += post.split * a.parts.rows;
         const int least =
-            S::SHARED ? evened_least(a.schedule, post.blocks.count) : a.schedule.least;
+            S::SHARED ? attn_cuda_evened_least(&a.schedule, ATTN_CUDA_EVEN_TIMES, post.blocks.count)
+                      : a.schedule.least;
         post.blocks =
             split_blocks<S::BN>(a.schedule, least, post.item.band, post.blocks, post.split);
     }
