@@ -180,13 +180,20 @@ static bool is_even(const attn_problem *problem, const attn_cuda_schedule *sched
            (right == ATTN_UNBOUNDED || (!problem->top_left && right >= 0));
 }
 
-/* The blocks of a split where sequences are as long as the tensors. */
+/* The blocks of a split where the host knows them, for kernels that ask (attn_cuda_few.each). */
 static int32_t each_of_all(const attn_cuda_plan *plan)
 {
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
+    const attn_problem *problem = &plan->params.problem;
     const attn_cuda_schedule *schedule = &plan->params.schedule;
-    const int32_t keys = (int32_t)plan->params.problem.keys,
-                  width = attn_cuda_kernels[plan->kernel].keys, count = (keys + width - 1) / width,
-                  least = attn_cuda_evened_least(schedule, ATTN_CUDA_FEW_TIMES, count);
+    if (!attn_cuda_few_can_join(kernel) || !is_even(problem, schedule)) {
+        return 0;
+    }
+    const int32_t keys = (int32_t)problem->keys, count = (keys + kernel->keys - 1) / kernel->keys;
+    if (schedule->splits == 1) {
+        return count;
+    }
+    const int32_t least = attn_cuda_evened_least(schedule, ATTN_CUDA_FEW_TIMES, count);
     return attn_cuda_split_each(schedule, least, keys, count);
 }
 
@@ -197,7 +204,7 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
     return (attn_cuda_few){.ctas = divisor(plan->joined ? 1 : schedule->splits, schedule->items),
-                           .each = is_even(problem, schedule) ? each_of_all(plan) : 0,
+                           .each = each_of_all(plan),
                            .blocks = divisor(schedule->blocks, schedule->items),
                            .kv_heads = divisor(problem->kv_heads, schedule->items),
                            .group = divisor(problem->group, rows),
