@@ -67,7 +67,7 @@ static const char *const standard_problems[] = {
 
 struct check {
     cli_list list;
-    int64_t seeds, runs;
+    int64_t seeds, runs, limit;
     bool json, accuracy;
     int32_t device;
     const char *tables[MAX_TABLES]; /* best first */
@@ -250,6 +250,9 @@ static void check_problem(struct check *c, const problem_spec *given)
 static const struct argp_option options[] = {
     {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},
     {"runs", 'r', "K", 0, "with --device cuda: calls per problem, of equal bits (default 3)", 0},
+    {"limit", 'l', "SECONDS", 0,
+     "with --device cuda: a call that takes longer has failed and ends the program (default 60)",
+     0},
     {"json", 'j', NULL, 0, "one JSON object per problem, table and seed", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: the kernels of this GPU instead", 0},
     {"accuracy", 'a', NULL, 0,
@@ -305,6 +308,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case 'r':
         c->runs = cli_integer("runs", text, 1, 1000000);
+        return 0;
+    case 'l':
+        c->limit = cli_integer("limit", text, 1, 1000000);
         return 0;
     case 'a':
         c->accuracy = true;
@@ -378,13 +384,14 @@ int cli_check(int argc, char **argv)
         return accuracy_table(c.seeds);
     }
     bool gpu = c.device == ATTN_DEVICE_CUDA;
-    if (c.runs > 0 && !gpu) {
-        exit(cli_error(CLI_USAGE, "--runs is for --device cuda"));
+    if ((c.runs > 0 || c.limit > 0) && !gpu) {
+        exit(cli_error(CLI_USAGE, "--%s is for --device cuda", c.runs > 0 ? "runs" : "limit"));
     }
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
         cli_add_problems(&c.list, standard_problems[i]);
     }
-    int status = gpu ? check_gpu(&c.list, c.seeds, c.runs, c.json) : check_cpu(&c);
+    int status = gpu ? check_gpu(&c.list, c.seeds, c.runs, c.limit > 0 ? c.limit : 60, c.json)
+                     : check_cpu(&c);
     free(c.list.problems);
     return status;
 }

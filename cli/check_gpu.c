@@ -18,6 +18,7 @@
 #include "alike.h"
 #include "args.h"
 #include "check_gpu_grad.h"
+#include "check_limit.h"
 #include "gpu.h"
 #include "gpu_copy.h"
 #include "oracle.h"
@@ -69,8 +70,10 @@ static attn_status call(const struct check *c, problem_tensors *tensors, void *s
     args.stream = stream;
     args.workspace = workspace_bytes > 0 ? gpu_alloc(workspace_bytes) : NULL;
     args.workspace_bytes = workspace_bytes;
+    check_limit_start();
     attn_status status = attn_forward(c->context, &args);
     gpu_wait();
+    check_limit_stop();
     if (workspace_bytes > 0) {
         gpu_free(args.workspace);
     }
@@ -349,7 +352,7 @@ static void tell_summary(const struct check *c)
         c->worst_rmse, c->worst_grad, c->worst_alike);
 }
 
-int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, bool json)
+int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, int64_t limit, bool json)
 {
     struct check c = {.runs = runs, .json = json};
     char line[4096];
@@ -374,6 +377,7 @@ int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, bool json)
             problem_print(&problem, line, sizeof line);
             cli_progress("%s", line);
             gpu_task(line);
+            check_limit_set(limit, json, line);
             cli_watch_start(line);
             if (problem.pass != PASS_BACKWARD) {
                 run(&c, &problem, &out);

@@ -4,6 +4,7 @@
 #include "check_gpu_grad.h"
 #include "alike.h"
 #include "args.h"
+#include "check_limit.h"
 #include "gpu.h"
 #include "gpu_copy.h"
 
@@ -64,8 +65,10 @@ static attn_status call(attn_context *context, problem_tensors *tensors, struct 
     args.stream = stream;
     args.workspace = dirty_workspace(workspace_bytes, number == 1);
     args.workspace_bytes = workspace_bytes;
+    check_limit_start();
     attn_status status = attn_backward(context, &args);
     gpu_wait();
+    check_limit_stop();
     gpu_free(args.workspace);
     for (int i = 0; i < ARGS_GRADIENTS; i++) {
         if (args_gradients[i].output) {

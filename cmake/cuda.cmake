@@ -117,6 +117,7 @@ function(attn_emulated_gpu)
     ${folder}/problems.txt)
   attn_test(gpu.sm80 quick ${run} ATTN_EMULATED_CAPABILITY=80 $<TARGET_FILE:attn_cli> check
     --device cuda ${folder}/sm80.txt)
+  attn_test(gpu.limit quick ${run} ${folder}/check-limit $<TARGET_FILE:attn_cli>)
   add_executable(test_gpu_append tests/cuda/test_gpu_append.c)
   target_link_libraries(test_gpu_append PRIVATE attn_trial)
   attn_test(gpu.append quick ${run} $<TARGET_FILE:test_gpu_append>)

@@ -7,12 +7,15 @@
  */
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/ptx/entry.cuh"
 #include "cuda/kernel/rows/score.cuh"
 
 template <class S> struct FewLoader {
-    /* A row of the tensors: its page, or its sequence's tensor, and its place there. */
+    /* A row of the tensors: its place in a page, or in its sequence's tensor, and the number of
+     * that. An entry of the table stays as it came, in two words of which the second counts if the
+     * table is wide, until the row's place is found: whatever is made of it waits for it. */
     struct Row {
-        int64_t page;
+        uint32_t low, high;
         int within;
     };
     struct Factors {
@@ -41,18 +44,33 @@ template <class S> struct FewLoader {
         const attn_problem &p = c.forward.problem;
         const int key = (item.blocks.last - n) * S::KEYS +
                         (int)(threadIdx.x / 32 * S::EACH + threadIdx.x % S::EACH);
-        Row row = {item.sequence.tensor,
+        Row row = {(uint32_t)item.sequence.tensor, 0,
                    (int)item.sequence.k_first + min(max(key, 0), item.band.keys - 1)};
         if (p.paged) {
             const int size = c.forward.pages.size;
-            int page = (int)((uint64_t)row.within * item.inverse >> 32); /* or one more */
+            const uint64_t within = (uint32_t)row.within;
+            int page = (int)(within * item.inverse >> 32); /* or one more */
             row.within -= page * size;
             if (row.within >= size) {
                 page++, row.within -= size;
             }
-            row.page = attn_kv_entry(&p.table, item.sequence.index, page);
+            const int64_t entry =
+                item.sequence.index * p.table.stride[0] + page * p.table.stride[1];
+            ptx::load_entry((const char *)p.table.data + (entry << (item.wide ? 3 : 2)), item.wide,
+                            row.low, row.high);
         }
         return row;
+    }
+    /* A page that the table names wrongly is cut to those there are. */
+    __device__ __forceinline__ uint32_t page_of(const Row &row) const
+    {
+        const attn_problem &p = c.forward.problem;
+        if (!p.paged) {
+            return row.low;
+        }
+        const uint32_t last = (uint32_t)(p.k.shape[0] - 1);
+        const int high = item.wide ? (int)row.high : (int)row.low >> 31;
+        return high == 0 ? min(row.low, last) : high < 0 ? 0 : last;
     }
     /* Leaves the row's place for the warp, and asks for its factors. */
     __device__ __forceinline__ Factors find(int n, const Row &row) const
@@ -60,8 +78,7 @@ template <class S> struct FewLoader {
         const char **place =
             (const char **)(shared + S::PLACES_AT) + n % 2 * 2 * S::EACH + threadIdx.x % 32;
         Factors f = {1, 0};
-        const uint32_t page = (uint32_t)attn_clamp(row.page, 0, c.forward.problem.k.shape[0] - 1),
-                       within = (uint32_t)row.within;
+        const uint32_t page = page_of(row), within = (uint32_t)row.within;
         *place = item.places[values() ? V_CODES : K_CODES].at(page, within);
         if (S::Codes::PLAIN) {
             return f;

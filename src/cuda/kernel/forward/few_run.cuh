@@ -16,8 +16,9 @@ template <class S, class Ends>
 __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile,
                                           const Ends &ends)
 {
+    const typename FewLoader<S>::Row first = loader.look(0);
     typename FewLoader<S>::Row row = loader.look(1);
-    typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
+    typename FewLoader<S>::Factors factors = loader.find(0, first);
     tile.rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
 #pragma unroll 1

@@ -105,6 +105,7 @@ struct FewItem {
     int kv_head, first, rows;
     int64_t part;     /* the place of row 0 in a.parts */
     uint32_t inverse; /* 2^32 / the size of a page, rounded down */
+    bool wide;        /* entries of the table have 8 bytes */
     FewPlace places[TENSORS];
     uint32_t masks[2]; /* of Codes */
     FewFamily family;  /* SHARED */
@@ -257,6 +258,7 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     item.masks[0] = masks.low, item.masks[1] = masks.high;
     item.part = (int64_t)index * S::ROWS;
     item.inverse = p.paged ? ~0u / (uint32_t)a.pages.size : 0;
+    item.wide = p.paged && p.table.dtype == ATTN_I64;
     if (few.plain) {
         fill_plain(a, (int)sequence, item);
     } else {
