@@ -19,6 +19,15 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
+/* Opens the run behind all others. Returns its first row, if there is one. */
+static inline const char *const *attn_then_soon(attn_soon *soon)
+{
+    const char *const *row = soon->then;
+    soon->end_of_one = soon->end_of_all = soon->then_end;
+    soon->run = 1, soon->back = 0, soon->then = NULL;
+    return row;
+}
+
 /* Goes on to the next row, of the next run. Behind the last one no lines are due. */
 ATTN_INLINE void attn_next_soon(attn_soon *soon)
 {
@@ -31,7 +40,7 @@ ATTN_INLINE void attn_next_soon(attn_soon *soon)
     row += soon->run;
     if (row >= soon->end_of_all) {
         row -= soon->back;
-        row = row < soon->end_of_one ? row : NULL;
+        row = row < soon->end_of_one ? row : attn_then_soon(soon);
     }
     soon->row = row;
 }
@@ -63,6 +72,19 @@ ATTN_INLINE void attn_fetch_soon(attn_soon *soon, int64_t elements)
     }
     soon->at = at;
     if (at == soon->end) {
+        attn_next_soon(soon);
+    }
+}
+
+/* Fetches so many lines, in a step that ends with them. Those behind a row's end are lost. */
+ATTN_INLINE void attn_fetch_lines(attn_soon *soon, const int lines)
+{
+    if (soon->each == 0) {
+        return;
+    }
+    ATTN_UNROLL for (int i = 0; i < lines; i++) ATTN_PREFETCH(soon->at + 64 * i);
+    soon->at += 64 * lines;
+    if (soon->at >= soon->end) {
         attn_next_soon(soon);
     }
 }

@@ -98,6 +98,8 @@ static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_i
 typedef struct soon_rows {
     const char *const *first;
     int64_t run, rows, runs; /* rows: of each run */
+    const char *const *then; /* `more` rows behind all of them */
+    int64_t more;
 } soon_rows;
 
 /* Begins to fetch rows of a tensor while `elements` elements of K or V are run. */
@@ -105,14 +107,15 @@ static void begin_soon(attn_forward_item *item, const soon_rows *rows, const att
                        int64_t elements)
 {
     const int64_t bytes = tensor->shape[3] * attn_element_size(tensor->dtype),
-                  lines = rows->runs * rows->rows * ((bytes + 63) / 64);
+                  lines = (rows->runs * rows->rows + rows->more) * ((bytes + 63) / 64);
     attn_soon *soon = &item->soon; /* set member by member, as in look_ahead of forward.c */
-    soon->row = rows->rows > 0 ? rows->first : NULL;
+    soon->then = rows->more > 0 ? rows->then : NULL, soon->then_end = rows->then + rows->more;
     soon->end_of_one = rows->first + rows->rows;
     soon->end_of_all = rows->first + rows->runs * rows->run;
     soon->run = rows->run, soon->back = rows->runs * rows->run - 1, soon->bytes = bytes;
     soon->each = lines * ATTN_SOON_LINE / max64(elements, 1) + 1, soon->due = 0;
     soon->at = soon->end = NULL;
+    soon->row = rows->rows > 0 ? rows->first : attn_then_soon(soon);
     attn_next_soon(soon);
 }
 
@@ -123,7 +126,18 @@ static soon_rows in_runs(const attn_forward_item *item, const char *const *first
     const attn_problem *problem = item->problem;
     const bool short_pages = problem->paged && problem->k.shape[1] < n / 4;
     const int64_t runs = short_pages ? 1 : item->plan->soon_runs;
-    return (soon_rows){first, n / runs, n / runs, runs};
+    return (soon_rows){first, n / runs, n / runs, runs, NULL, 0};
+}
+
+/* Rows a little ahead of those that are read: n rows of a block, and those of the next one. Less is
+ * on its way then than is read of K or V, so that it may be fetched in its order. */
+static soon_rows just_ahead(const attn_tensor *tensor, const char *const *now, int64_t n,
+                            const char *const *next, int64_t next_n)
+{
+    enum { BYTES = 4096, LEAST = 8 }; /* rows: as many as a member reads at a time */
+    const int64_t bytes = max64(tensor->shape[3] * attn_element_size(tensor->dtype), 1),
+                  ahead = min64(max64(BYTES / bytes, LEAST), n);
+    return (soon_rows){now + ahead, n - ahead, n - ahead, 1, next, min64(ahead, next_n)};
 }
 
 /* How often members that fetch rows go over K or V, each fetching its share: packing and products,
@@ -145,10 +159,14 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
         list_rows(item, now, keys, item->kv_head);
-        rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2};
+        rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2, NULL, 0};
     }
     list_rows(item, next, item->next, item->next_head);
-    begin_soon(item, &rows, &item->problem->v, n * item->problem->d * passes);
+    if (item->one_row) {
+        rows = just_ahead(&item->problem->k, now->k, n, next->k, next->keys.hi - next->keys.lo);
+    }
+    begin_soon(item, &rows, item->one_row ? &item->problem->k : &item->problem->v,
+               n * item->problem->d * passes);
 }
 
 /* ---- blocks and tiles ------------------------------------------------------------------------ */
@@ -187,11 +205,14 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
 
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block)
 {
-    const attn_key_list *next = &item->list[!item->at_hand];
+    const attn_key_list *now = &item->list[item->at_hand], *next = &item->list[!item->at_hand];
     const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space),
                   n = next->keys.hi - next->keys.lo;
-    const soon_rows rows = in_runs(item, next->k, n);
-    begin_soon(item, &rows, &item->problem->k, (keys.hi - keys.lo) * item->problem->dv * passes);
+    const attn_tensor *v = &item->problem->v, *k = &item->problem->k;
+    const soon_rows rows = item->one_row ? just_ahead(v, now->v, keys.hi - keys.lo, next->v, n)
+                                         : in_runs(item, next->k, n);
+    begin_soon(item, &rows, item->one_row ? v : k,
+               (keys.hi - keys.lo) * item->problem->dv * passes);
     if (!item->v_rows) {
         pack_v(item, keys, block);
     }

@@ -46,6 +46,7 @@ enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 typedef struct attn_soon {
     const char *const *row; /* the next one, NULL behind the last */
     const char *const *end_of_one, *const *end_of_all; /* of the first run's rows; of all runs */
+    const char *const *then, *const *then_end; /* one more run behind all these, or NULL */
     int64_t run, back, bytes; /* rows from run to run, and back to the first; of a row */
     const char *at, *end;     /* lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in

@@ -50,6 +50,9 @@
 #undef v_high_halves
 #undef v_even_quarters
 #undef v_odd_quarters
+#undef v_join_quads
+#undef v_even_bf16
+#undef v_odd_bf16
 #undef v_repeat_quad
 #undef v_add_quads
 #undef v_store_quads

@@ -1,8 +1,8 @@
 /*
  * body_few.h: the part of body.h for products with few lanes, as in a step of decoding: keys along
- * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: of one row (a head of
- * queries for each of keys), of up to four, or of eight. The order of each sum is that of body.h.
- * Lanes are moved by fours; sums that have no row are 0.
+ * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: of one row (body_one.h),
+ * of up to four, or of eight. The order of each sum is that of body.h. Lanes are moved by fours;
+ * sums that have no row are 0.
  */
 enum { FN(OWN) = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64 };
 
@@ -26,6 +26,13 @@ ATTN_INLINE vec FN(load_row)(const char *row, int64_t c, const int32_t dtype)
 #endif
     (void)dtype;
     return v_load((const real *)(const void *)row + c);
+}
+
+/* Values of codes of a row, with the scale and the shift at `factor`. */
+ATTN_INLINE vec FN(code_values)(vec codes, const attn_values *v, int64_t factor)
+{
+    const vec scale = v_set1((real)v->scale[factor]);
+    return v->shift ? v_fma(scale, codes, v_set1((real)v->shift[factor])) : v_mul(scale, codes);
 }
 
 /* Stores or adds sums of VL columns, a vector for each of `rows` lanes. */
@@ -79,6 +86,8 @@ ATTN_INLINE void FN(columns)(vec *x, const char *const *at, int64_t c, const int
     FN(transpose)(x);
 }
 #endif
+
+#include "cpu/ukernel/body/body_one.h"
 
 /* Computes the scores of the first n <= VL of the rows of K at `row` for `rows` lanes; d is a
  * multiple of VL. */
@@ -142,6 +151,10 @@ ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_so
 {
     enum { ALONE = 4 }; /* fewer keys are faster one by one */
     const char *const *row = keys->rows;
+    if (lanes == 1 && keys->n > ALONE) {
+        FN(one_rows)(s, keys, soon, dtype);
+        return;
+    }
     for (int64_t n = keys->n; n > 0; n -= VL, row += VL, s += VL * STRIP) {
         if (n <= ALONE && dtype == FN(OWN)) {
             for (int64_t key = 0; key < n; key++, s += STRIP) {
@@ -152,8 +165,6 @@ ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_so
                     FN(one_key)(s, k, keys->qt, keys->d, false, false);
                 }
             }
-        } else if (lanes == 1) {
-            FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 1);
         } else if (lanes <= 4) {
             FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 4);
         } else {
@@ -192,13 +203,6 @@ static int64_t FN(few_qk)(real *s, const real *k, const real *qt, int64_t d, int
 
 /* ---- V^T P ----------------------------------------------------------------------------------- */
 
-/* Values of codes of a row, with the scale and the shift at `factor`. */
-ATTN_INLINE vec FN(code_values)(vec codes, const attn_values *v, int64_t factor)
-{
-    const vec scale = v_set1((real)v->scale[factor]);
-    return v->shift ? v_fma(scale, codes, v_set1((real)v->shift[factor])) : v_mul(scale, codes);
-}
-
 /* Computes `width` vectors of columns of OT, from column c on, for `rows` lanes. */
 ATTN_INLINE void FN(few_columns)(real *ot, const attn_values *v, int64_t c, const real *p,
                                  int64_t n, const real *alpha, const int32_t dtype, const int rows,
@@ -236,8 +240,8 @@ ATTN_INLINE int64_t FN(few_pv)(real *ot, const attn_values *v, const real *p, in
                                const real *alpha, int lanes, const int32_t dtype)
 {
     int64_t c = 0;
-    for (; c + 4 * VL <= v->dv_pad && lanes == 1; c += 4 * VL) {
-        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 1, 4);
+    if (lanes == 1) {
+        return FN(one_pv)(ot, v, p, n, alpha, dtype);
     }
     for (; c + 4 * VL <= v->dv_pad && lanes <= 4; c += 4 * VL) {
         FN(few_columns)(ot, v, c, p, n, alpha, dtype, 4, 4);

@@ -60,6 +60,13 @@
     _mm256_zextps128_ps256(                                                               \
         _mm_add_ps(_mm_add_ps(_mm256_castps256_ps128(to), _mm256_castps256_ps128(a)),      \
                    _mm256_extractf128_ps(a, 1)))
+/* 16 bytes of each. */
+#define v_join_quads(a, b)                                                                       \
+    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)(a))), \
+                         _mm_loadu_ps((const float *)(const void *)(b)), 1)
+/* The first number of each pair of bf16 numbers, and the second one. */
+#define v_even_bf16(a) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 16))
+#define v_odd_bf16(a) _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)))
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \
