@@ -109,7 +109,8 @@ static void begin_soon(attn_forward_item *item, const soon_rows *rows, const att
     const int64_t bytes = tensor->shape[3] * attn_element_size(tensor->dtype),
                   lines = (rows->runs * rows->rows + rows->more) * ((bytes + 63) / 64);
     attn_soon *soon = &item->soon; /* set member by member, as in look_ahead of forward.c */
-    soon->then = rows->more > 0 ? rows->then : NULL, soon->then_end = rows->then + rows->more;
+    soon->then = rows->more > 0 ? rows->then : NULL;
+    soon->then_end = soon->then ? soon->then + rows->more : NULL;
     soon->end_of_one = rows->first + rows->rows;
     soon->end_of_all = rows->first + rows->runs * rows->run;
     soon->run = rows->run, soon->back = rows->runs * rows->run - 1, soon->bytes = bytes;

@@ -17,6 +17,7 @@
  */
 #pragma once
 #include "cuda/kernel/backward/operands_sm90.cuh"
+#include "cuda/kernel/backward/run_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
 

@@ -16,6 +16,7 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/run_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
@@ -317,7 +318,7 @@ template <class S> struct OrderedGroup {
                      weights = S::STEPPED ? of_four_lanes(own_weights) : scores;
         const float x = fminf(weights.x, scores.x), y = fminf(weights.y, scores.y);
         const int64_t key =
-            o.item.first + 64 * group() + ptx::thread() / 32 % 4 * 16 + ptx::thread() % 32 / 4;
+            o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const bool seen = !S::STEPPED || weights.x > 0, seen_8 = !S::STEPPED || weights.y > 0;
         return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
                (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));

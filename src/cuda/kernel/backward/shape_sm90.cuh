@@ -26,7 +26,7 @@ struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, LIGHT = STEPS == GRAD_LIGHT,
                           STEPPED = STEPS == GRAD_STEPPED, DROPS = STEPS != GRAD_SCALED,
                           WIDE = FIXED_ == 64,
-                          STAYS = !DROPS; /* a CTA does one item after the other */
+                          STAYS = !DROPS && !WIDE; /* a CTA does one item after the other */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
