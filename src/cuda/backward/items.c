@@ -14,7 +14,7 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
 {
     const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
     const attn_cuda_grad_items items = {
-        keys, block, attn_cuda_grad_blocks(n, block), heads, problem->batch * heads, 1, 0, 0};
+        keys, block, attn_cuda_grad_blocks(n, block), heads, problem->batch * heads, 1, 0, 0, 0};
     *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
              : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
                               : 0;

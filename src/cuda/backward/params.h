@@ -14,6 +14,7 @@ typedef struct attn_cuda_grad_items {
     /* Of keys: items that have the query heads of a group, at most; rows that each is to have of
      * its heads; rows of a head that a block of keys sees, at most (attn_cuda_grad_heads). */
     int64_t shares, least, span;
+    int64_t count; /* of a launch whose CTAs draw items (kernel/backward/run_sm90.cuh) */
 } attn_cuda_grad_items;
 
 /* Query heads of a group that an item of keys has: as many as give it `least` rows, since an item

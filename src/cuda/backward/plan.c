@@ -87,8 +87,14 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     if (keys) {
         attn_cuda_grad_spread(&launch.items, problem, &attn_cuda_kernels[kernel]);
         count *= (double)launch.items.shares;
+        launch.items.count = (int64_t)count;
+        plan->items += launch.items.count;
+        const bool stays = plan->params.whole && !attn_cuda_grad_is_stepped(problem) &&
+                           attn_cuda_kernels[kernel].d <= 128;
+        if (stays && count <= INT32_MAX) { /* run_sm90.cuh */
+            count = fmin(count, cuda->multiprocessors);
+        }
     }
-    plan->items += keys ? (int64_t)count : 0;
     return add_launch(plan, cuda, kernel, &launch, count);
 }
 

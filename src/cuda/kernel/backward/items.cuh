@@ -73,18 +73,28 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
     return item;
 }
 
+/* Where an item of whole sequences is. */
+struct GradPlace {
+    uint32_t sequence, head, first;
+};
+
 /* The same of whole sequences and groups in one share, whose numbers have 32 bits. */
-__device__ __forceinline__ GradItem grad_whole_item(const attn_problem &p,
-                                                    const attn_cuda_grad_items &s, uint32_t index)
+__device__ __forceinline__ GradPlace grad_whole_place(const attn_problem &p,
+                                                      const attn_cuda_grad_items &s, uint32_t index)
 {
     const uint32_t blocks = (uint32_t)s.blocks, section = (uint32_t)s.section,
                    heads = (uint32_t)s.heads, begin = index / (blocks * section) * section,
                    width = min(section, (uint32_t)p.batch * heads - begin),
                    within = index - begin * blocks, block = within / width,
                    column = begin + within - block * width, sequence = column / heads;
-    GradItem item = {attn_problem_whole_sequence(&p, sequence), column - sequence * heads};
-    item.first = (int64_t)(s.keys ? block : blocks - 1 - block) * s.block;
-    return item;
+    return {sequence, column - sequence * heads, (s.keys ? block : blocks - 1 - block) * s.block};
+}
+
+__device__ __forceinline__ GradItem grad_whole_item(const attn_problem &p,
+                                                    const attn_cuda_grad_items &s, uint32_t index)
+{
+    const GradPlace place = grad_whole_place(p, s, index);
+    return {attn_problem_whole_sequence(&p, place.sequence), place.head, place.first};
 }
 
 /* The item of a call, computed by one thread in shared memory, since registers are few. All threads

@@ -17,6 +17,7 @@
  */
 #pragma once
 #include "cuda/kernel/backward/operands_sm90.cuh"
+#include "cuda/kernel/backward/run_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
 
@@ -51,18 +52,23 @@ __device__ __forceinline__ void load_parts(uint32_t to, const attn_tensor_map *m
     }
 }
 
-/* One warp. */
-template <class S>
-__device__ __forceinline__ void produce_parts(const attn_cuda_backward_params &a,
-                                              const GradMemory<S> &memory, const OrderedItem &o,
-                                              int *row_of)
-{
-    const bool first_lane = ptx::thread() == 0;
-    const int batch = (int)o.item.sequence.tensor;
-    TileWalk at(o.blocks);
-    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
-        const int head = o.first_head + at.head, row = at.tile * S::STEP,
-                  place = (int)o.item.sequence.q_first + row;
+/* As OrderedLoader. */
+template <class S> struct PartsLoader {
+    const attn_cuda_backward_params &a;
+    const GradMemory<S> &memory;
+    int *row_of;
+
+    /* Warpgroups load keys themselves. */
+    __device__ __forceinline__ void load_keys(const OrderedItem &) const
+    {
+        ptx::mbarrier_arrive(memory.keys_full());
+    }
+
+    __device__ __forceinline__ void load_rows(const OrderedItem &o, uint32_t n, int head,
+                                              int row) const
+    {
+        const bool first_lane = ptx::thread() == 0;
+        const int batch = (int)o.item.sequence.tensor, place = (int)o.item.sequence.q_first + row;
         const uint32_t d_o = gradient_use(n), q = query_use(n);
         ptx::mbarrier_wait(memory.empty(d_o), memory.parity(d_o) ^ 1);
         if (first_lane) {
@@ -78,7 +84,7 @@ __device__ __forceinline__ void produce_parts(const attn_cuda_backward_params &a
         load_statistics<S>(a, memory, o.item, head, row, n, 1);
         ptx::mbarrier_arrive(memory.full(q));
     }
-}
+};
 
 /* A warpgroup. */
 template <class S> struct SplitGroup {
@@ -198,7 +204,7 @@ template <class S> struct SplitGroup {
         }
     }
 
-    /* n: the tile's number in the item. MORE: it is not the last. */
+    /* n: the tile's number. MORE: it is not the item's last one. */
     template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
     {
         Operand ds;
@@ -255,17 +261,18 @@ template <class S> struct SplitGroup {
         if (o.all == 0) {
             return;
         }
-        if (group() == 1) {
+        if (group() == 1 && o.from == 0) {
             ptx::barrier_arrive(8, 256); /* the first turn is the other's */
         }
+        uint32_t n = o.from;
         load_keys();
-        multiply_gradients(0);
-        issue_products(0);
+        multiply_gradients(n);
+        issue_products(n);
 #pragma unroll 1
-        for (uint32_t n = 0; n + 1 < o.all; n++) {
+        for (; n + 1 < o.end(); n++) {
             tile<true>(n);
         }
-        tile<false>(o.all - 1);
+        tile<false>(n);
     }
 
     /* Stores a sum in a gradient from row `first` on, of which `left` rows are there. Returns
@@ -305,5 +312,5 @@ template <class S> struct SplitGroup {
 template <class S>
 __device__ __forceinline__ void ordered_f32_sm90(const attn_cuda_backward_params &a)
 {
-    run_ordered<S, SplitGroup<S>, produce_parts<S>>(a);
+    run_ordered<S, SplitGroup<S>, PartsLoader<S>>(a);
 }

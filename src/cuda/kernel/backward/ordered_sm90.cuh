@@ -9,59 +9,58 @@
  *
  * The order of each sum of dQ is that of the keys, the last ones first: each tile of rows has a
  * turn: the number of the block of keys that has added, plus 1. A block waits until the one behind
- * it has added (await_turns), and says that it has (hand_turns_on). CTAs draw items by ticket, and
- * an item waits for those with lower tickets alone, so a call ends however many CTAs run at once.
+ * it has added (await_turns), and says that it has (hand_turns_on). CTAs draw items by ticket, do
+ * them in that order, and an item waits for those with lower tickets alone, so a call ends however
+ * many CTAs run at once.
  * Under a causal mask a block begins with rows that the blocks behind it do not see, so blocks that
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/run_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
-/* Loads Q and dO of a tile, and the keys with the first one. Lane 0. */
-template <class S>
-__device__ __forceinline__ void load_ordered(const attn_cuda_backward_params &a,
-                                             const GradMemory<S> &memory, const OrderedItem &o,
-                                             uint32_t n, int row, int head)
-{
-    const int batch = (int)o.item.sequence.tensor;
-    ptx::mbarrier_arrive_expect(memory.full(n), 2 * S::STEP_BYTES);
-    load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.full(n), S::STEP, row, head, batch,
-                 tma::EVICT_LAST);
-    if (n == 0) {
-        const int key = (int)(o.item.sequence.k_first + o.item.first), kv = (int)o.item.head;
-        ptx::mbarrier_arrive_expect(memory.fixed_full(), 2 * S::FIXED_BYTES);
-        load_tile<S>(memory.fixed(0), &a.k_map, memory.fixed_full(), S::FIXED, key, kv, batch,
-                     tma::EVICT_FIRST);
-        load_tile<S>(memory.fixed(1), &a.v_map, memory.fixed_full(), S::FIXED, key, kv, batch,
-                     tma::EVICT_FIRST);
-    }
-    load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, row, head, batch,
-                 tma::EVICT_LAST);
-}
+/* Loads tiles for run_ordered. One warp. */
+template <class S> struct OrderedLoader {
+    const attn_cuda_backward_params &a;
+    const GradMemory<S> &memory;
+    int *row_of;
 
-/* One warp. */
-template <class S>
-__device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params &a,
-                                                const GradMemory<S> &memory, const OrderedItem &o,
-                                                int *row_of)
-{
-    TileWalk at(o.blocks);
-    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
-        const int head = o.first_head + at.head, row = at.tile * S::STEP;
+    /* K and V of an item. Lane 0. */
+    __device__ __forceinline__ void load_keys(const OrderedItem &o) const
+    {
+        const uint32_t full = memory.keys_full();
+        const int key = (int)(o.item.sequence.k_first + o.item.first), kv = (int)o.item.head,
+                  batch = (int)o.item.sequence.tensor;
+        ptx::mbarrier_arrive_expect(full, 2 * S::FIXED_BYTES);
+        load_tile<S>(memory.fixed(0), &a.k_map, full, S::FIXED, key, kv, batch, tma::EVICT_FIRST);
+        load_tile<S>(memory.fixed(1), &a.v_map, full, S::FIXED, key, kv, batch, tma::EVICT_FIRST);
+    }
+
+    /* Q and dO of a tile, LSE and delta. */
+    __device__ __forceinline__ void load_rows(const OrderedItem &o, uint32_t n, int head,
+                                              int row) const
+    {
+        const uint32_t full = memory.full(n);
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         if (ptx::thread() == 0) {
+            const int place = (int)o.item.sequence.q_first + row,
+                      batch = (int)o.item.sequence.tensor;
             row_of[n % S::STAGES] = row;
             if constexpr (S::DROPS) {
                 row_of[S::STAGES + n % S::STAGES] = head;
             }
-            load_ordered<S>(a, memory, o, n, (int)o.item.sequence.q_first + row, head);
+            ptx::mbarrier_arrive_expect(full, 2 * S::STEP_BYTES);
+            load_tile<S>(memory.streamed(n, 0), &a.q_map, full, S::STEP, place, head, batch,
+                         tma::EVICT_LAST);
+            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, full, S::STEP, place, head, batch,
+                         tma::EVICT_LAST);
         }
         __syncwarp();
         load_statistics<S>(a, memory, o.item, head, row, n, o.unit);
-        ptx::mbarrier_arrive(memory.full(n));
+        ptx::mbarrier_arrive(full);
     }
-}
+};
 
 /* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
 template <class S>
@@ -134,7 +133,7 @@ template <class S> struct OrderedGroup {
     {
         wgmma::wait<LEFT>();
         sums.hold_keys(n);
-        if (n > 0 && ptx::thread() % 32 == 0) {
+        if (n > first_tile() && ptx::thread() % 32 == 0) {
             ptx::mbarrier_arrive(memory.empty(n - 1));
         }
     }
@@ -192,7 +191,13 @@ template <class S> struct OrderedGroup {
                min(row + o.band.to, o.band.keys) < key + 64;
     }
 
-    /* n: the tile's number in the item. more: it is not the last. */
+    /* Of the item. Kernels whose CTAs do not stay have no register for it. */
+    __device__ __forceinline__ uint32_t first_tile() const
+    {
+        return S::STAYS ? o.from : 0;
+    }
+
+    /* n: the tile's number. MORE: it is not the item's last one. */
     template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
     {
         constexpr int N = S::STEP;
@@ -218,7 +223,7 @@ template <class S> struct OrderedGroup {
             steps.weigh_lightly(s, lse, drop);
             wgmma::hold(s); /* without this ptxas spills */
         }
-        if (n > 0) {
+        if (n > first_tile()) {
             give_sums(n - 1);
         }
         if constexpr (!EARLY) {
@@ -287,22 +292,20 @@ template <class S> struct OrderedGroup {
         if (o.all == 0) {
             return;
         }
-        ptx::mbarrier_wait(memory.fixed_full(), 0);
+        uint32_t n = first_tile();
         ptx::barrier_arrive(4 - group(), 256);
-        issue_next(0);
+        issue_next(n);
         if constexpr (EARLY && S::DROPS) {
-            steps_of(0).find_dropped(drop);
+            steps_of(n).find_dropped(drop);
         }
         wgmma::wait<0>();
         wgmma::hold(s);
-        uint32_t n = 0;
-        for (; n + 1 < o.all; n++) {
+        for (; n + 1 < first_tile() + o.all; n++) {
             tile<true>(n);
         }
         tile<false>(n);
         give_sums(n);
-        wgmma::wait<0>();
-        sums.hold_keys(n);
+        retire_keys<0>(n + 1);
     }
 
     /* Whether a key of the warp has P or dS that are too small (range_sm90.cuh). */
@@ -350,5 +353,5 @@ template <class S> struct OrderedGroup {
 
 template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_backward_params &a)
 {
-    run_ordered<S, OrderedGroup<S>, produce_ordered<S>>(a);
+    run_ordered<S, OrderedGroup<S>, OrderedLoader<S>>(a);
 }

@@ -25,7 +25,8 @@ template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS =
 struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, LIGHT = STEPS == GRAD_LIGHT,
                           STEPPED = STEPS == GRAD_STEPPED, DROPS = STEPS != GRAD_SCALED,
-                          WIDE = FIXED_ == 64;
+                          WIDE = FIXED_ == 64,
+                          STAYS = !DROPS && !WIDE; /* a CTA does one item after the other */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
@@ -47,7 +48,7 @@ struct GradShape {
 };
 
 /* Each warp gives a stage back for itself: it may be behind the others of its group. */
-enum { CONSUMER_WARPS = 8 };
+enum { CONSUMER_WARPS = 8, TURN_THREADS = 3 };
 
 /* Addresses in shared memory. n counts the uses of a stage. */
 template <class S> struct GradMemory {
@@ -66,13 +67,9 @@ template <class S> struct GradMemory {
     {
         return base + S::STATISTICS_AT + n % S::STAGES * 2 * S::STEP * 4;
     }
-    __device__ __forceinline__ uint32_t fixed_full() const
-    {
-        return base + S::BARRIERS_AT;
-    }
     __device__ __forceinline__ uint32_t full(uint32_t n) const
     {
-        return base + S::BARRIERS_AT + 8 + n % S::STAGES * 16;
+        return base + S::BARRIERS_AT + n % S::STAGES * 16;
     }
     __device__ __forceinline__ uint32_t empty(uint32_t n) const
     {
@@ -96,20 +93,40 @@ template <class S> struct GradMemory {
      * that there is room for the next tile's and for the turn after that */
     __device__ __forceinline__ uint32_t done(uint32_t n) const
     {
-        return base + S::BARRIERS_AT + 8 + S::STAGES * 16 + n % S::STAGES * 8;
+        return base + S::BARRIERS_AT + S::STAGES * 16 + n % S::STAGES * 8;
     }
     __device__ __forceinline__ uint32_t turn(uint32_t n) const
     {
-        return base + S::BARRIERS_AT + 8 + S::STAGES * 24 + n % 2 * 16;
+        return base + S::BARRIERS_AT + S::STAGES * 24 + n % 2 * 16;
     }
     __device__ __forceinline__ uint32_t room(uint32_t n) const
     {
         return turn(n) + 8;
     }
+    /* whether an item's keys are there; whether all have seen that and need them no more */
+    __device__ __forceinline__ uint32_t keys_full() const
+    {
+        return base + S::BARRIERS_AT + 128 - 16;
+    }
+    __device__ __forceinline__ uint32_t keys_empty() const
+    {
+        return keys_full() + 8;
+    }
+
+    /* numbers of the item that the loader has, and of the one that the warpgroups have next: there
+     * is no register for them */
+    __device__ __forceinline__ uint32_t number(int which) const
+    {
+        return keys_full() - 8 + which * 4;
+    }
 
     /* One thread. */
     __device__ __forceinline__ void init_turns() const
     {
+        ptx::store_shared_8(number(0), 0, 0);
+        static_assert(S::STAGES * 24 + 2 * 16 + 24 <= 128, "barriers");
+        ptx::mbarrier_init(keys_full(), 1);
+        ptx::mbarrier_init(keys_empty(), CONSUMER_WARPS + TURN_THREADS);
         for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(done(n), CONSUMER_WARPS);
         }
@@ -122,7 +139,6 @@ template <class S> struct GradMemory {
     /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
     __device__ __forceinline__ void init_barriers(int loaders) const
     {
-        ptx::mbarrier_init(fixed_full(), 1);
         for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(full(n), loaders);
             ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
@@ -300,7 +316,8 @@ __device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&s
     bool bad = false;
 #pragma unroll
     for (int half = 0; half < 2 && t.data != NULL; half++) {
-        const int r = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * half;
+        const int first_row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4,
+                  r = (N > 32 ? first_row : ptx::opaque(first_row)) + 8 * half; /* or it spills */
         char *const row = attn_at(&t, batch, first + r, head, 0);
 #pragma unroll
         for (int j = 0; j < N / 4; j += 4) {

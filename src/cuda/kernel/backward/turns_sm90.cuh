@@ -12,6 +12,12 @@
  *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
  *                                                         await_turns, before turn of n + 2
  *
+ * Tiles are numbered over all items of a CTA. Barriers of item k:
+ *
+ *     keys_full   the loader: what it is, K, V            the warps, the three threads
+ *     keys_empty  8 warps: K and V have been read;        the loader, before keys_full of k + 1
+ *                 the three threads: they know it
+ *
  * No phase ends twice before all that wait for it have seen it. done of n + 3 takes sums of n + 3
  * in room of n + 2, which hand_turns_on gives after it took done of n. turn of n + 2 follows room
  * of n, which follows turn of n. room of n + 2 follows done and turn of n + 2: by then the warps
@@ -33,8 +39,14 @@ struct OrderedItem {
     GradBlocks blocks, before;
     int64_t place; /* of tile 0 of the first head among turns */
     attn_band band;
-    uint32_t all; /* tiles of all heads */
-    float unit;   /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
+    uint32_t from, all; /* number of its first tile among the CTA's; tiles of all heads */
+    float unit;         /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
+    bool last;          /* there is no item: the CTA ends */
+
+    __device__ __forceinline__ uint32_t end() const
+    {
+        return from + all;
+    }
 };
 
 /* The rows that see keys `first` .. of an item of whole sequences (row_blocks, in 32 bits). */
@@ -47,30 +59,38 @@ __device__ __forceinline__ GradBlocks band_blocks(const attn_band &band, int fir
     return {tile, first < last && lo < hi ? (hi + S::STEP - 1) / S::STEP - tile : 0};
 }
 
-/* Blocks of an item and of the one behind it. */
+/* What follows from the rest of an item. */
 template <class S>
-__device__ __forceinline__ void find_blocks(const attn_cuda_backward_params &a, OrderedItem &o)
+__device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, OrderedItem &o)
 {
-    if (a.whole) {
-        o.band = a.band;
-        o.blocks = band_blocks<S>(a.band, (int)o.item.first);
-        o.before = band_blocks<S>(a.band, (int)o.item.first + S::FIXED);
-        return;
-    }
-    GradItem before = o.item;
-    before.first += S::FIXED;
-    o.band = attn_mask_band(&a.grads.problem, &o.item.sequence);
-    o.blocks = row_blocks<S>(a.grads.problem, o.item);
-    o.before = row_blocks<S>(a.grads.problem, before);
+    o.all = (uint32_t)o.blocks.all();
+    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
+}
+
+/* Makes an item of whole sequences number `index` of these. */
+template <class S>
+__device__ __forceinline__ void move_item(const attn_cuda_backward_params &a, OrderedItem &o,
+                                          uint32_t index)
+{
+    const int group = (int)a.grads.problem.group;
+    const GradPlace place = grad_whole_place(a.grads.problem, a.items, index);
+    o.item.sequence.index = o.item.sequence.tensor = place.sequence;
+    o.item.head = place.head;
+    o.item.first = place.first;
+    o.first_head = place.head * group;
+    o.blocks = band_blocks<S>(a.band, place.first);
+    o.before = band_blocks<S>(a.band, place.first + S::FIXED);
+    o.blocks.heads = o.before.heads = group;
+    o.place = ((int64_t)place.sequence * a.grads.problem.heads + o.first_head) * a.slots;
+    finish_item<S>(a, o);
 }
 
 template <class S>
-__device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_params &a,
-                                                    int64_t ticket)
+__device__ __forceinline__ void find_item(const attn_cuda_backward_params &a, OrderedItem &o,
+                                          int64_t index)
 {
     const attn_problem &p = a.grads.problem;
-    OrderedItem o = {a.whole ? grad_whole_item(p, a.items, (uint32_t)ticket)
-                             : grad_item(p, a.items, ticket)};
+    o.item = grad_item(p, a.items, index);
     int64_t heads = p.group;
     o.shares = 1;
     if (a.items.shares > 1) {
@@ -82,12 +102,14 @@ __device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_par
         o.key_place = grad_key_place(p, a.items, o.item, a.key_slots);
     }
     o.first_head = (int)(o.item.head * p.group + o.item.share * heads);
-    find_blocks<S>(a, o);
+    GradItem before = o.item;
+    before.first += S::FIXED;
+    o.band = attn_mask_band(&p, &o.item.sequence);
+    o.blocks = row_blocks<S>(p, o.item);
+    o.before = row_blocks<S>(p, before);
     o.blocks.heads = o.before.heads = (int)min(heads, p.group - o.item.share * heads);
     o.place = grad_tile_place(p, o.item, o.first_head, S::STEP, a.slots);
-    o.all = (uint32_t)o.blocks.all();
-    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
-    return o;
+    finish_item<S>(a, o);
 }
 
 /* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
@@ -151,18 +173,31 @@ __device__ __forceinline__ int64_t &sum_place(uint32_t n)
     return places[n % 2];
 }
 
+/* Of an item, for a thread that keeps its turns. */
+struct ItemTurns {
+    uint32_t block, from, end;
+    GradBlocks blocks, before;
+    int64_t place;
+
+    __device__ __forceinline__ ItemTurns(const OrderedItem &o, int keys)
+        : block((uint32_t)o.item.first / keys), from(o.from), end(o.end()), blocks(o.blocks),
+          before(o.before), place(o.place)
+    {
+    }
+};
+
 /* One thread: says of each tile when it is this block's turn. */
 template <class S>
 __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
-                                            const GradMemory<S> &memory, const OrderedItem &o)
+                                            const GradMemory<S> &memory, const ItemTurns &o)
 {
-    const uint32_t block = (uint32_t)(o.item.first / S::FIXED);
     TileWalk at(o.blocks);
-    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+#pragma unroll 1
+    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
         const bool first = adds_first(o.before, at.tile);
         ptx::mbarrier_wait(memory.room(n), (n / 2 & 1) ^ 1);
-        while (!first && ptx::load_acquire(a.turns + place) != block + 2) {
+        while (!first && ptx::load_acquire(a.turns + place) != o.block + 2) {
         }
         if constexpr (S::WIDE) {
             sum_place(n) = first ? ~place : place;
@@ -178,12 +213,12 @@ __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
  * the next block. */
 template <class S>
 __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a,
-                                              const GradMemory<S> &memory, const OrderedItem &o,
+                                              const GradMemory<S> &memory, const ItemTurns &o,
                                               uint32_t odd)
 {
-    const uint32_t block = (uint32_t)(o.item.first / S::FIXED);
     TileWalk at(o.blocks);
-    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+#pragma unroll 1
+    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
         if (n % 2 != odd) {
             continue;
         }
@@ -205,42 +240,6 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
             tma::wait_stores();
             ptx::fence_proxies();
         }
-        ptx::store_release(a.turns + place, block + 1);
-    }
-}
-
-/* An item of three warpgroups: a warp of the first one loads by PRODUCE, three of its threads keep
- * the turns, and each of the others is a Group, which computes and stores. */
-template <class S, class Group,
-          void PRODUCE(const attn_cuda_backward_params &, const GradMemory<S> &,
-                       const OrderedItem &, int *)>
-__device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
-{
-    __shared__ OrderedItem o;
-    __shared__ int row_of[S::STAGES * (S::DROPS ? 2 : 1)]; /* then heads, for steps */
-    const GradMemory<S> memory = grad_memory<S>();
-    if (threadIdx.x == 0) {
-        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
-        memory.init_barriers(1 + 32);
-        memory.init_turns();
-    }
-    __syncthreads();
-    if (o.item.empty) {
-        return;
-    }
-    if (ptx::uniform(threadIdx.x / 128) == 0) {
-        ptx::registers_lower<24>();
-        if (threadIdx.x < 32) {
-            PRODUCE(a, memory, o, row_of);
-        } else if (threadIdx.x == 32) {
-            await_turns<S>(a, memory, o);
-        } else if (threadIdx.x % 32 == 0) {
-            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
-        }
-    } else {
-        ptx::registers_raise<240>();
-        Group mine = {a, memory, o, row_of};
-        mine.run();
-        mine.store();
+        ptx::store_release(a.turns + place, o.block + 1);
     }
 }

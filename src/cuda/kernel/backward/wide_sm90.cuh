@@ -32,7 +32,7 @@ template <class S> struct WideGroup {
     /* The thread's part of the sums of a tile of dQ, and which one. Additions read their address
      * late, so its registers are to have no other use. */
     float *sums_at;
-    int64_t tile_at = 0;
+    int64_t tile_at;
     int group = ptx::uniform(ptx::thread() / 128) - 1;
     float2 sizes = {0, 0}; /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
 
@@ -155,7 +155,7 @@ template <class S> struct WideGroup {
         }
     }
 
-    /* n: the tile's number in the item. MORE: it is not the last. */
+    /* n: the tile's number. MORE: it is not the item's last one. */
     template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
     {
         ptx::barrier_sync(5, 256); /* P and dS of both are there, and products of n - 1 done */
@@ -191,13 +191,13 @@ template <class S> struct WideGroup {
         if (o.all == 0) {
             return;
         }
+        uint32_t n = o.from;
         sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
-        ptx::mbarrier_wait(memory.fixed_full(), 0);
-        issue_products_of(0);
+        tile_at = 0;
+        issue_products_of(n);
         wgmma::wait<0>();
-        score(0);
-        uint32_t n = 0;
-        for (; n + 1 < o.all; n++) {
+        score(n);
+        for (; n + 1 < o.end(); n++) {
             tile<true>(n);
         }
         tile<false>(n);
@@ -251,5 +251,5 @@ template <class S> struct WideGroup {
 
 template <class S> __device__ __forceinline__ void wide_sm90(const attn_cuda_backward_params &a)
 {
-    run_ordered<S, WideGroup<S>, produce_ordered<S>>(a);
+    run_ordered<S, WideGroup<S>, OrderedLoader<S>>(a);
 }
