@@ -35,6 +35,7 @@ IMAGE(backward_sm80);
 IMAGE(backward_sm80_steps);
 IMAGE(backward_sm90);
 IMAGE(backward_sm90_light);
+IMAGE(backward_sm90_tables);
 IMAGE(backward_sm90_steps);
 IMAGE(backward_sm90_f32);
 IMAGE(merge_generic);

@@ -133,24 +133,28 @@
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
-#define ORDERED_KERNELS(name, family, dtype, d, step, stages)                                   \
+#define ORDERED_KERNELS(name, family, tabled, dtype, d, step, stages)                           \
     GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                            \
-                   ATTN_GRAD_SM90_BYTES(d, 256, step, stages, 128 * (step)*2 + (step) * (d)*4), \
+                   ATTN_GRAD_SM90_BYTES(d, 256, step, stages, ATTN_GRAD_ROOM(d, step, tabled)), \
                    ATTN_CUDA_GRAD_ORDERED)                                                      \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
-    ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
+    ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, false, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                       \
     GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 64, 384,                       \
                      ATTN_GRAD_SM90_BYTES(d, 128, step, stages, 4 * 64 * (step)*2), \
                      ATTN_CUDA_GRAD_ORDERED)                                        \
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 64, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
-    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                   \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages)         \
-    GRAD_KERNEL_OF(steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384, \
-                   ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2), ATTN_CUDA_GRAD_SUMS)
+    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, false, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_TABLES(name, ...) \
+    ORDERED_KERNELS(tables_##name, ATTN_CUDA_BACKWARD_SM90_TABLES, true, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                 \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, true, dtype, d, step, stages) \
+    GRAD_KERNEL_OF(                                                                            \
+        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,          \
+        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)),  \
+        ATTN_CUDA_GRAD_SUMS)
 #define ATTN_BACKWARD_SM90_PARTS(name, d, step)                                                   \
     GRAD_KERNEL_OF(name##_delta, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 1024 / (d), 0, 256, 0, \
                    ATTN_CUDA_GRAD_DELTA)                                                          \

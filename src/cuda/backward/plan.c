@@ -328,7 +328,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
     }
     if (plan->fast && attn_cuda_grad_is_stepped(problem)) {
-        plan->params.steps = attn_cuda_steps_of(problem);
+        plan->params.steps = attn_cuda_grad_steps(problem);
         plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }

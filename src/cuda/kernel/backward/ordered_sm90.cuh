@@ -169,19 +169,24 @@ template <class S> struct OrderedGroup {
         }
     }
 
+    __device__ __forceinline__ uint32_t tables() const
+    {
+        if constexpr (S::TABLED) {
+            return memory.tables();
+        } else {
+            return 0;
+        }
+    }
+
     /* What a warp has of tile n, for its steps. */
     __device__ __forceinline__ StepTile steps_of(uint32_t n) const
     {
         const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES],
                   first = (int)o.item.first + 64 * group(),
                   key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
-        return {a,
-                o.item.sequence,
-                row_of[S::STAGES + n % S::STAGES],
-                key,
-                row + lane % 4 * 2,
-                o.band,
-                is_masked(row, first)};
+        return {a,      o.item.sequence,      row_of[S::STAGES + n % S::STAGES],
+                key,    row + lane % 4 * 2,   tables(),
+                o.band, is_masked(row, first)};
     }
 
     /* Whether the band hides some of a tile, which begins with these. */
@@ -220,7 +225,7 @@ template <class S> struct OrderedGroup {
         } else if constexpr (!EARLY) {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
-            steps.weigh_lightly(s, lse, drop);
+            steps.weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
             wgmma::hold(s); /* without this ptxas spills */
         }
         if (n > first_tile()) {
@@ -239,7 +244,7 @@ template <class S> struct OrderedGroup {
             steps.drop[0] = drop[0];
             steps.run<S::BF16>(s, p, lse);
         } else if constexpr (EARLY && S::LIGHT) {
-            steps_of(n).weigh_lightly(s, lse, drop);
+            steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
         } else if constexpr (!S::DROPS) {
             probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key,
                                         row + lane % 4 * 2);
@@ -278,8 +283,8 @@ template <class S> struct OrderedGroup {
         wgmma::hold(s);
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         query.stage(memory.sums());
-        if constexpr (MORE && S::STEPPED) {
-            steps_of(n + 1).prefetch();
+        if constexpr (MORE && S::TABLED) {
+            steps_of(n + 1).template fetch<S::STEP>();
         }
     }
 
@@ -295,6 +300,9 @@ template <class S> struct OrderedGroup {
         uint32_t n = first_tile();
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
+        if constexpr (S::TABLED) {
+            steps_of(n).template fetch<S::STEP>();
+        }
         if constexpr (EARLY && S::DROPS) {
             steps_of(n).find_dropped(drop);
         }

@@ -2,7 +2,7 @@
  * shape_sm90.cuh: the compile-time shape of a backward_sm90 kernel and its map of shared memory:
  *
  *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
- *     barriers | STAGES of statistics [2][STEP]
+ *     tables 8 [3 STEP][16], with a mask or a bias | barriers | STAGES of statistics [2][STEP]
  *
  * fixed are K and V of 128 keys, streamed Q and dO with LSE and delta. Wide: of 64 keys; then twice
  * P and dS instead, of 64 x STEP. Tiles lie in chunks of 64 columns (wgmma.cuh).
@@ -14,18 +14,18 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
 
-/* What stands between the product and P: a scale; ALiBi or dropout, or both; any score steps and
- * dropout. */
-enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_STEPPED };
+/* What stands between the product and P: a scale; ALiBi or dropout, or both; these and a mask or a
+ * bias of which tiles are copied; any score steps and dropout. */
+enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_TABLED, GRAD_STEPPED };
 
 /* ROOM: bytes of P, dS and sums of dQ in shared memory. FIXED: 128, 64 for each warpgroup, or 64
  * that both have (WIDE). */
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
           int FIXED_ = 128>
 struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, LIGHT = STEPS == GRAD_LIGHT,
-                          STEPPED = STEPS == GRAD_STEPPED, DROPS = STEPS != GRAD_SCALED,
-                          WIDE = FIXED_ == 64,
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = STEPS == GRAD_STEPPED,
+                          DROPS = STEPS != GRAD_SCALED, LIGHT = DROPS && !STEPPED,
+                          TABLED = STEPPED || STEPS == GRAD_TABLED, WIDE = FIXED_ == 64,
                           STAYS = !DROPS && !WIDE; /* a CTA does one item after the other */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
@@ -33,7 +33,8 @@ struct GradShape {
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
     static constexpr int SCORES_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
-                         BARRIERS_AT = SCORES_AT + ROOM;
+                         BARRIERS_AT = SCORES_AT + ROOM,
+                         TABLES_AT = BARRIERS_AT - ATTN_GRAD_TABLE_BYTES(STEP);
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
     static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, 2 * FIXED, STEP, STAGES, ROOM);
@@ -88,6 +89,12 @@ template <class S> struct GradMemory {
     __device__ __forceinline__ uint32_t sums() const
     {
         return base + S::SUMS_AT;
+    }
+    /* a warp's part of the bias of a tile, then of the mask */
+    __device__ __forceinline__ uint32_t tables() const
+    {
+        static_assert(S::TABLED, "room");
+        return base + S::TABLES_AT + (ptx::thread() / 32 - 4) * (16 * S::STEP * 3);
     }
     /* whether the sums of a tile are there; whether it is their turn; whether they have left, so
      * that there is room for the next tile's and for the turn after that */

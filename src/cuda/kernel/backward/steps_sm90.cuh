@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
+#include "cuda/kernel/backward/tables_sm90.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
@@ -20,6 +21,7 @@ struct StepTile {
     const attn_cuda_backward_params &a;
     const attn_sequence &sequence;
     int head, key, row; /* of element 0 */
+    uint32_t tables;    /* in shared memory: the warp's (GradMemory) */
     attn_band band;
     bool masked;            /* the band hides some of the tile */
     uint32_t drop[1] = {0}; /* what find_dropped() says */
@@ -45,12 +47,65 @@ struct StepTile {
         return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
     }
 
-    /* Asks for the mask and the bias of the tile, whose elements are read one by one. All lanes. */
-    __device__ __forceinline__ void prefetch() const
+    /* Whether scores have a table, of a mask too, and whether its elements are bf16. */
+    __device__ __forceinline__ bool has_table() const
+    {
+        return a.steps.bias == ATTN_CUDA_COPIED_2 || a.steps.mask_copied;
+    }
+    __device__ __forceinline__ bool has_wide_table() const
+    {
+        return a.steps.bias != ATTN_CUDA_COPIED_2 || a.grads.problem.bias.dtype == ATTN_BF16;
+    }
+    /* Where the warp's bias and mask lie in shared memory, if they are copied. */
+    __device__ __forceinline__ uint32_t bias_table() const
+    {
+        return tables;
+    }
+    template <int ROWS> __device__ __forceinline__ uint32_t mask_table() const
+    {
+        return tables + 16 * ROWS * 2;
+    }
+
+    /* Copies the warp's bias and mask of the tile of ROWS rows to shared memory, or asks for them
+     * where their elements are read one by one. All lanes, which have read those of the tile
+     * before. */
+    template <int ROWS> __device__ __forceinline__ void fetch() const
     {
         const attn_problem &p = a.grads.problem;
-        prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
-        prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
+        __syncwarp();
+        if (a.steps.bias == ATTN_CUDA_COPIED_2) {
+            copy_rows<ROWS, 32>(bias_table(), p.bias, a.steps.bias_row);
+        } else if (p.bias.data != NULL) {
+            prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
+        }
+        if (a.steps.mask_copied) {
+            copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
+        } else if (p.mask.data != NULL) {
+            prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
+        }
+        ptx::copy_async_commit();
+    }
+    /* The warp's 16 keys, WIDTH bytes. */
+    template <int ROWS, int WIDTH>
+    __device__ __forceinline__ void copy_rows(uint32_t to, const attn_tensor &t,
+                                              int64_t row_step) const
+    {
+        const int lane = ptx::thread() % 32, first_key = key - lane / 4;
+        const int64_t left = max(t.shape[3] - first_key, (int64_t)0);
+        copy_table<ROWS, WIDTH>(to, first_of(t) + (left > 0 ? first_key : 0) * (WIDTH / 16),
+                                row_step, left * (WIDTH / 16), row - lane % 4 * 2, t.shape[2] - 1);
+    }
+    /* Waits for copies. All lanes. */
+    template <int ROWS> __device__ __forceinline__ void await_tables() const
+    {
+        ptx::copy_async_wait<0>();
+        __syncwarp();
+        if (a.steps.mask_copied) {
+            const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
+            hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), biased,
+                              has_wide_table() ? 0xff80ff80 : 0xfc00fc00);
+            __syncwarp();
+        }
     }
     /* Each lane asks for the warp's 16 keys of two rows, which lie in one line, or two. */
     __device__ __forceinline__ void prefetch_rows(const attn_tensor &t, int64_t row_step,
@@ -58,9 +113,6 @@ struct StepTile {
     {
         const int lane = ptx::thread() % 32;
         const char *const first = first_of(t);
-        if (first == NULL) {
-            return;
-        }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int r = row - lane % 4 * 2 + lane + i / 2 * 32, k = key - lane / 4 + i % 2 * 15;
@@ -73,16 +125,17 @@ struct StepTile {
     __device__ __forceinline__ uint32_t hidden() const
     {
         const attn_tensor &mask = a.grads.problem.mask;
-        const char *const first = first_of(mask);
+        const bool gathered = mask.data != NULL && !a.steps.mask_copied;
         uint32_t bits = 0;
-        if (!masked && first == NULL) {
-            return 0;
+        if (!masked && !gathered) {
+            return bits;
         }
+        const char *const first = first_of(mask);
 #pragma unroll 4
         for (int e = 0; e < ELEMENTS; e++) {
             const int r = row_of(e), k = key_of(e);
             bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
-            if (first != NULL) {
+            if (gathered) {
                 seen = seen && *at(mask, first, a.steps.mask_row, a.steps.mask_step, e) != 0;
             }
             bits |= (seen ? 0u : 1u) << e;
@@ -139,16 +192,21 @@ struct StepTile {
         return e % 2 * 16 + e / 8 % 4 * 4 + e / 2 % 2 * 2 + e / 4 % 2;
     }
 
-    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone. */
-    template <int N>
+    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone, or TABLED:
+     * with tables. */
+    template <bool BF16, bool TABLED, int N>
     __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse,
                                                   const uint32_t (&words)[N / 32]) const
     {
         const attn_problem &p = a.grads.problem;
-        const char *const slope_at = first_of(p.alibi);
         make_exponents<0, 2 * N>(s, a.scale_log2, lse);
-        if (slope_at != NULL) {
-            const float slope = load_real<float>(slope_at, p.alibi.dtype) * -1.4426950408889634f,
+        if constexpr (TABLED) {
+            await_tables<2 * N>();
+            add_bias<BF16>(s);
+        }
+        if (p.alibi.data != NULL) {
+            const float slope = load_real<float>(first_of(p.alibi), p.alibi.dtype) *
+                                -1.4426950408889634f,
                         distance = (float)(row + sequence.diagonal - key);
 #pragma unroll
             for (int e = 0; e < N; e++) {
@@ -166,6 +224,21 @@ struct StepTile {
         }
     }
 
+    template <bool BF16, int N> __device__ __forceinline__ void add_bias(float (&s)[N]) const
+    {
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            uint32_t x[4];
+            load_bias(x, bias_table(), j);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 b = ptx::unpack_half<BF16>(x[i]);
+                s[8 * j + 2 * i] = fmaf(b.x, 1.4426950408889634f, s[8 * j + 2 * i]);
+                s[8 * j + 2 * i + 1] = fmaf(b.y, 1.4426950408889634f, s[8 * j + 2 * i + 1]);
+            }
+        }
+    }
+
     /* Whether a tile of products takes CAP_NEAR. All lanes of the warp. */
     __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
     {
@@ -177,7 +250,7 @@ struct StepTile {
         }
         const bool far = most > a.steps.near_most;
         return p.bias.data == NULL && p.alibi.data == NULL && !p.dropout.on &&
-               !__any_sync(~0u, far);
+               !a.steps.mask_copied && !__any_sync(~0u, far);
     }
 
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
@@ -204,18 +277,34 @@ struct StepTile {
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
-        const uint32_t hide = hidden();
         constexpr bool NEAR = CAP == CAP_NEAR;
+        if constexpr (!NEAR) {
+            await_tables<2 * ELEMENTS>();
+        }
+        const uint32_t hide = hidden();
         const char *const bias = NEAR ? NULL : first_of(p.bias);
         const char *const slope_at = NEAR ? NULL : first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
         KeyTerms<!BF16> terms;
+        const bool copied = !NEAR && has_table(), wide = has_wide_table();
+        uint32_t pieces[4] = {};
 #pragma unroll
         for (int j = 0; j < ELEMENTS / 4; j++) {
             const float2 base = ptx::load_shared_8(lse + 32 * j);
             float b[4] = {}, weight[4], size[4];
-            if (bias != NULL) {
+            if (copied) {
+                if (j % 2 == 0) {
+                    load_bias(pieces, bias_table(), j / 2);
+                }
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const uint32_t x = pieces[j % 2 * 2 + i];
+                    const float2 two =
+                        wide ? ptx::unpack_half<true>(x) : ptx::unpack_half<false>(x);
+                    b[2 * i] = two.x, b[2 * i + 1] = two.y;
+                }
+            } else if (bias != NULL) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     b[i] = load_real<float>(

@@ -28,7 +28,8 @@
 #include "cuda/kernel/backward/keys_sm90.cuh"
 
 template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED>
-using OrderShape = GradShape<DTYPE, D, STEP, STAGES, 128 * STEP * 2 + STEP * D * 4, STEPS>;
+using OrderShape =
+    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_ROOM(D, STEP, STEPS >= GRAD_TABLED), STEPS>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {

@@ -12,13 +12,8 @@
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
+#include "cuda/kernel/rows/flags.cuh"
 #include "cuda/kernel/rows/rows.cuh"
-
-/* Bit 7 of the bytes that are not 0. */
-__device__ __forceinline__ uint32_t byte_flags(uint32_t x)
-{
-    return (((x & 0x7f7f7f7f) + 0x7f7f7f7f) | x) & 0x80808080;
-}
 
 /* Makes bits of KEYS elements (8, 16) of a mask. */
 template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x)
