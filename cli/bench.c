@@ -22,7 +22,8 @@ static const struct argp_option options[] = {
      0},
     {"impl", 'i', "NAMES", 0,
      "some of these (default: libattn,standard), or libattn.torch, libattn as its Python package "
-     "runs it for PyTorch; with --device cuda some of libattn,cudnn,flash,standard (default: all)",
+     "runs it for PyTorch; with --device cuda some of libattn,cudnn,flash,efficient,standard,flex "
+     "(default: all but flex)",
      0},
     {"python", 'y', "PROGRAM", 0, "the Python that has the peers (default python3)", 0},
     {"min-time", 't', "S", 0, "seconds of a sample (default 0.1; on a GPU 0.0002)", 0},

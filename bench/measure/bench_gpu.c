@@ -275,10 +275,9 @@ static bool start_peer(bench_worker *worker, const char *python)
     static const char *const pass[] = {"forward", "backward", "training"};
     attn_forward_args args = gpu.tensors.args;
     args.lse.data = NULL; /* others write none, or what they keep for their backward pass */
-    args.dropout_p = 0;   /* peers_cuda.py has it */
-    if (gpu.problem->pass == PASS_FORWARD) {
-        args.bias.data = args.mask.data = NULL; /* peers_cuda.py knows who takes them */
-    }
+    args.dropout_p = args.softcap = 0; /* peers_cuda.py knows who takes these */
+    args.bias.data = args.mask.data = args.alibi_slopes.data = NULL;
+    args.flags &= ~(uint64_t)ATTN_WINDOW;
     const char *refuses = peer_refuses(&args, false);
     if (refuses != NULL) {
         return fail(worker, WORKER_REFUSED, "%s", refuses);
@@ -288,6 +287,7 @@ static bool start_peer(bench_worker *worker, const char *python)
         cJSON *q = question("problem", NULL);
         cJSON_AddStringToObject(q, "pass", pass[gpu.problem->pass]);
         cJSON_AddBoolToObject(q, "cold", gpu.cold);
+        cJSON_AddBoolToObject(q, "d_bias", gpu.tensors.grad.d_bias.data != NULL);
         ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) &&
              agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;
@@ -388,8 +388,8 @@ static void stop(bench_worker *worker)
 }
 
 const bench_device bench_gpu = {
-    .names = {"libattn", "cudnn", "flash", "standard"},
-    .by_default = {true, true, true, true},
+    .names = {"libattn", "cudnn", "flash", "efficient", "standard", "flex"},
+    .by_default = {true, true, true, true, true}, /* flex compiles for a minute */
     .min_time = 2e-4,
     .rounds = BENCH_MAX_SAMPLES,
     .start = start,

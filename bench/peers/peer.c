@@ -107,12 +107,13 @@ static bool copy_in(attn_tensor *shared, void *to, const attn_tensor *from,
 bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_args *own,
                 cJSON *question)
 {
-    enum { TENSORS = 6 };
-    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias", "mask"};
+    enum { TENSORS = 7 };
+    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias", "mask", "alibi"};
     static const attn_tensor none = {0};
-    attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias, &own->mask};
-    const attn_tensor *given[TENSORS] = {&args->q, &args->k,    &args->v,
-                                         &args->o, &args->bias, &args->mask},
+    attn_tensor *tensor[TENSORS] = {&own->q,    &own->k,    &own->v,           &own->o,
+                                    &own->bias, &own->mask, &own->alibi_slopes};
+    const attn_tensor *given[TENSORS] = {&args->q,    &args->k,    &args->v,           &args->o,
+                                         &args->bias, &args->mask, &args->alibi_slopes},
                       *scale[TENSORS] = {&none, &args->k_scale, &args->v_scale},
                       *shift[TENSORS] = {&none, &args->k_shift, &args->v_shift};
     const bool codes = codes_type(args->k.dtype);
@@ -148,6 +149,11 @@ bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_ar
     args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(question, "scale", args->softmax_scale)
                             : cJSON_AddNullToObject(question, "scale");
     cJSON_AddNumberToObject(question, "dropout", args->dropout_p);
+    cJSON_AddNumberToObject(question, "softcap", args->softcap);
+    if (args->flags & ATTN_WINDOW) {
+        cJSON_AddNumberToObject(question, "window_left", (double)args->window_left);
+        cJSON_AddNumberToObject(question, "window_right", (double)args->window_right);
+    }
     cJSON_AddNumberToObject(question, "file", peer->file);
     cJSON_AddNumberToObject(question, "bytes", (double)offset[TENSORS]);
     return true;

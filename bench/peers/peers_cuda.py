@@ -54,6 +54,8 @@ def prepare(question):
     memory, problem = mmap.mmap(question["file"], question["bytes"]), question
     for name in "qkv":
         problem["gpu_" + name] = view(name, "cuda").requires_grad_(question["pass"] != "forward")
+    if "bias" in problem:
+        problem["gpu_bias"] = on_gpu("bias").detach().requires_grad_(question["d_bias"])
     keys = [problem["gpu_k"], problem["gpu_v"]]
     size = sum(t.numel() * t.element_size() for t in keys)
     turns = min(1 + COLD_BYTES // (size + 1), TURNS) if question["cold"] else 1
@@ -61,12 +63,25 @@ def prepare(question):
     return {}
 
 
+def on_gpu(name):
+    """The mask, the bias or the slopes, as (batch, head, row, key), or None."""
+    return view(name, "cuda").transpose(1, 2) if name in problem else None
+
+
 def score_tensors():
     """The mask and the bias, where the problem has them. A mask as a bias of the problem's type,
-    which PyTorch would else make of it in each call."""
-    there = [view(name, "cuda").transpose(1, 2) for name in ("mask", "bias") if name in problem]
+    which PyTorch would else make of it in each call. Of a bias with a gradient the one that has
+    it."""
+    there = [t for t in (on_gpu("mask"), problem.get("gpu_bias")) if t is not None]
     zero = torch.zeros((), device="cuda", dtype=problem["gpu_q"].dtype)
     return [torch.where(t != 0, zero, -math.inf) if t.dtype == torch.uint8 else t for t in there]
+
+
+def refuse_steps():
+    """Of those that take neither softcap nor ALiBi nor windows."""
+    for name in ("softcap", "alibi", "window_left"):
+        if name in problem and problem[name] != 0:
+            raise Refused("no %s here: flex has it" % name.split("_")[0])
 
 
 def backend(which):
@@ -75,6 +90,7 @@ def backend(which):
     from torch.nn.attention import sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
 
+    refuse_steps()
     q, k = problem["gpu_q"], problem["gpu_k"]
     nq, nk = q.shape[2], k.shape[2]
     options = {
@@ -99,6 +115,7 @@ def backend(which):
 def standard():
     """Two products, and between them the matrix of scores, its mask and its softmax, in the
     problem's type."""
+    refuse_steps()
     if score_tensors() or problem["dropout"] > 0:
         raise Refused("standard attention here has no mask, bias and dropout")
     q, k, v = (problem["gpu_" + name] for name in "qkv")
@@ -120,13 +137,69 @@ def standard():
     return call, contextlib.nullcontext
 
 
+def flex():
+    """flex_attention, compiled for the problem's steps, which it takes as Python."""
+    from torch._functorch import config
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if problem["dropout"] > 0:
+        raise Refused("flex_attention has no dropout")
+    config.donated_buffer = False  # the graph is kept from call to call
+    q, k, v = (problem["gpu_" + name] for name in "qkv")
+    batch, heads, nq, nk = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    last = 0 if problem["top_left"] else nk - nq
+    left, right = problem.get("window_left", -1), problem.get("window_right", -1)
+    cap, bias = problem["softcap"], problem.get("gpu_bias")
+    mask, slopes = on_gpu("mask"), on_gpu("alibi")
+    bias = None if bias is None else bias.expand(batch, heads, nq, nk)
+    slopes = None if slopes is None else slopes[:, :, 0, 0].expand(batch, heads)
+    seen = None if mask is None else mask.expand(batch, heads, nq, nk) != 0
+
+    def score(s, b, h, i, j):
+        if cap > 0:
+            s = cap * torch.tanh(s / cap)
+        if bias is not None:
+            s = s + bias[b, h, i, j]
+        return s if slopes is None else s - slopes[b, h] * abs(i + last - j)
+
+    def sees(b, h, i, j):
+        yes = j >= 0
+        if problem["causal"]:
+            yes = yes & (j <= i + last)
+        if left >= 0:
+            yes = yes & (j >= i + last - left)
+        if right >= 0:
+            yes = yes & (j <= i + last + right)
+        return yes if seen is None else yes & seen[b, h, i, j]
+
+    blocks = None
+    if problem["causal"] or left >= 0 or right >= 0 or mask is not None:
+        each = [
+            n if mask is not None and mask.shape[at] > 1 else None
+            for at, n in enumerate(q.shape[:2])
+        ]
+        blocks = create_block_mask(sees, *each, nq, nk, device="cuda", _compile=True)
+    call = torch.compile(flex_attention, dynamic=False)
+    steps = score if cap > 0 or bias is not None or slopes is not None else None
+    options = {
+        "scale": problem["scale"],
+        "score_mod": steps,
+        "block_mask": blocks,
+        "enable_gqa": heads != k.shape[1],
+    }
+    keys = itertools.cycle(problem["turns"])
+    return lambda: call(q, *next(keys), **options), contextlib.nullcontext
+
+
 def start(question):
     from torch.nn.attention import SDPBackend
 
     make = {
         "cudnn": functools.partial(backend, SDPBackend.CUDNN_ATTENTION),
         "flash": functools.partial(backend, SDPBackend.FLASH_ATTENTION),
+        "efficient": functools.partial(backend, SDPBackend.EFFICIENT_ATTENTION),
         "standard": standard,
+        "flex": flex,
     }
     peer = Calls(*make[question["peer"]](), problem["pass"])
     grads = torch.set_grad_enabled(problem["pass"] != "forward")
@@ -166,6 +239,7 @@ class Calls:
             return self.forward()
         out = self.out if self.which == "backward" else self.forward()
         inputs = [problem["gpu_" + name] for name in "qkv"]
+        inputs += [problem["gpu_bias"]] if problem["d_bias"] else []
         return torch.autograd.grad(out, inputs, self.d_out, retain_graph=True)
 
     def capture(self, calls):
