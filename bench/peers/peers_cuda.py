@@ -201,8 +201,8 @@ def start(question):
         "standard": standard,
         "flex": flex,
     }
-    peer = Calls(*make[question["peer"]](), problem["pass"])
     grads = torch.set_grad_enabled(problem["pass"] != "forward")
+    peer = Calls(*make[question["peer"]](), problem["pass"])
     with grads, warnings.catch_warnings(record=True) as why, peer.context():
         warnings.simplefilter("always")
         try:

@@ -149,11 +149,13 @@
     ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, false, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_TABLES(name, ...) \
     ORDERED_KERNELS(tables_##name, ATTN_CUDA_BACKWARD_SM90_TABLES, true, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                 \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, true, dtype, d, step, stages) \
-    GRAD_KERNEL_OF(                                                                            \
-        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,          \
-        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)),  \
+#define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...) \
+    ORDERED_KERNELS(steps_tables_##name, ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES, true, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                  \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, false, dtype, d, step, stages) \
+    GRAD_KERNEL_OF(                                                                             \
+        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,           \
+        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)),   \
         ATTN_CUDA_GRAD_SUMS)
 #define ATTN_BACKWARD_SM90_PARTS(name, d, step)                                                   \
     GRAD_KERNEL_OF(name##_delta, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 1024 / (d), 0, 256, 0, \

@@ -32,27 +32,35 @@ attn_cuda_steps attn_cuda_grad_steps(const attn_problem *problem)
     return steps;
 }
 
-/* True if a tile's mask and bias can be copied, and the bias is of the inputs' type. */
+/* True if a mask or a bias is there, and tiles of what is there can be copied. */
 static bool has_tables(const attn_problem *problem)
 {
     const attn_cuda_steps steps = attn_cuda_grad_steps(problem);
-    return (!problem->mask.data || steps.mask_copied) &&
-           (!problem->bias.data ||
-            (steps.bias == ATTN_CUDA_COPIED_2 && problem->bias.dtype == problem->q.dtype));
+    return (problem->mask.data || problem->bias.data) &&
+           (!problem->mask.data || steps.mask_copied) &&
+           (!problem->bias.data || steps.bias == ATTN_CUDA_COPIED_2);
 }
 
-/* ALiBi, dropout, masks and biases have faster ones, in bf16: f16 asks for sums of P too, which take
+/* ALiBi, dropout, masks and biases of bf16 have faster ones: f16 asks for sums of P too, which take
  * registers. */
 static attn_cuda_family ordered_family(const attn_problem *problem)
 {
     attn_problem rest = *problem;
     rest.alibi.data = rest.mask.data = rest.bias.data = NULL;
-    return problem->q.dtype == ATTN_F32          ? ATTN_CUDA_BACKWARD_SM90_F32
-           : !attn_cuda_grad_is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90
-           : problem->q.dtype != ATTN_BF16 || attn_cuda_has_steps(&rest) || !has_tables(problem)
-               ? ATTN_CUDA_BACKWARD_SM90_STEPS
-           : problem->mask.data || problem->bias.data ? ATTN_CUDA_BACKWARD_SM90_TABLES
-                                                      : ATTN_CUDA_BACKWARD_SM90_LIGHT;
+    const bool tabled = has_tables(problem),
+               light = problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest) &&
+                       (tabled || (!problem->mask.data && !problem->bias.data)) &&
+                       (!problem->bias.data || problem->bias.dtype == ATTN_BF16);
+    if (problem->q.dtype == ATTN_F32) {
+        return ATTN_CUDA_BACKWARD_SM90_F32;
+    }
+    if (!attn_cuda_grad_is_stepped(problem)) {
+        return ATTN_CUDA_BACKWARD_SM90;
+    }
+    if (tabled) {
+        return light ? ATTN_CUDA_BACKWARD_SM90_TABLES : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES;
+    }
+    return light ? ATTN_CUDA_BACKWARD_SM90_LIGHT : ATTN_CUDA_BACKWARD_SM90_STEPS;
 }
 
 int attn_cuda_grad_ordered(const attn_problem *problem, int32_t part)

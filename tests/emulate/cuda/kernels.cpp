@@ -76,6 +76,10 @@
 #define ATTN_BACKWARD_SM90_TABLES(name, ...)          \
     ENTRY(attn_backward_sm90_tables_##name##_ordered) \
     ENTRY(attn_backward_sm90_tables_##name##_round)
+#elif defined(EMULATED_backward_sm90_steps_tables)
+#define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...)          \
+    ENTRY(attn_backward_sm90_steps_tables_##name##_ordered) \
+    ENTRY(attn_backward_sm90_steps_tables_##name##_round)
 #elif defined(EMULATED_backward_sm90_steps)
 #define ATTN_BACKWARD_SM90_STEPS(name, ...)          \
     ENTRY(attn_backward_sm90_steps_##name##_ordered) \

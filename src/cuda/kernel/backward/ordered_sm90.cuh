@@ -242,7 +242,7 @@ template <class S> struct OrderedGroup {
         if constexpr (S::STEPPED) {
             StepTile steps = steps_of(n);
             steps.drop[0] = drop[0];
-            steps.run<S::BF16>(s, p, lse);
+            steps.run<S::BF16, S::TABLED>(s, p, lse);
         } else if constexpr (EARLY && S::LIGHT) {
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
         } else if constexpr (!S::DROPS) {
@@ -283,8 +283,8 @@ template <class S> struct OrderedGroup {
         wgmma::hold(s);
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         query.stage(memory.sums());
-        if constexpr (MORE && S::TABLED) {
-            steps_of(n + 1).template fetch<S::STEP>();
+        if constexpr (MORE && (S::TABLED || S::STEPPED)) {
+            steps_of(n + 1).template fetch<S::STEP, S::TABLED>();
         }
     }
 
@@ -301,7 +301,7 @@ template <class S> struct OrderedGroup {
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
         if constexpr (S::TABLED) {
-            steps_of(n).template fetch<S::STEP>();
+            steps_of(n).template fetch<S::STEP, true>();
         }
         if constexpr (EARLY && S::DROPS) {
             steps_of(n).find_dropped(drop);

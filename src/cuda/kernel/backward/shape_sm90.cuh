@@ -14,18 +14,25 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
 
-/* What stands between the product and P: a scale; ALiBi or dropout, or both; these and a mask or a
- * bias of which tiles are copied; any score steps and dropout. */
-enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_TABLED, GRAD_STEPPED };
+/* What stands between the product and P: a scale; ALiBi or dropout, or both; any score steps and
+ * dropout. TABLED: with a mask or a bias of which tiles are copied (tables_sm90.cuh). */
+enum GradSteps {
+    GRAD_SCALED = 0,
+    GRAD_LIGHT = 1,
+    GRAD_STEPPED = 2,
+    GRAD_TABLED = 4,
+    GRAD_LIGHT_TABLED = GRAD_LIGHT | GRAD_TABLED,
+    GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED
+};
 
 /* ROOM: bytes of P, dS and sums of dQ in shared memory. FIXED: 128, 64 for each warpgroup, or 64
  * that both have (WIDE). */
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
           int FIXED_ = 128>
 struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = STEPS == GRAD_STEPPED,
-                          DROPS = STEPS != GRAD_SCALED, LIGHT = DROPS && !STEPPED,
-                          TABLED = STEPPED || STEPS == GRAD_TABLED, WIDE = FIXED_ == 64,
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
+                          TABLED = (STEPS & GRAD_TABLED) != 0, DROPS = STEPS != GRAD_SCALED,
+                          LIGHT = DROPS && !STEPPED, WIDE = FIXED_ == 64,
                           STAYS = !DROPS && !WIDE; /* a CTA does one item after the other */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,

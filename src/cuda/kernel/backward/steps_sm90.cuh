@@ -69,21 +69,25 @@ struct StepTile {
     /* Copies the warp's bias and mask of the tile of ROWS rows to shared memory, or asks for them
      * where their elements are read one by one. All lanes, which have read those of the tile
      * before. */
-    template <int ROWS> __device__ __forceinline__ void fetch() const
+    template <int ROWS, bool TABLED> __device__ __forceinline__ void fetch() const
     {
         const attn_problem &p = a.grads.problem;
-        __syncwarp();
-        if (a.steps.bias == ATTN_CUDA_COPIED_2) {
+        if constexpr (TABLED) {
+            __syncwarp();
+        }
+        if (TABLED && a.steps.bias == ATTN_CUDA_COPIED_2) {
             copy_rows<ROWS, 32>(bias_table(), p.bias, a.steps.bias_row);
         } else if (p.bias.data != NULL) {
             prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
         }
-        if (a.steps.mask_copied) {
+        if (TABLED && a.steps.mask_copied) {
             copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
         } else if (p.mask.data != NULL) {
             prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
         }
-        ptx::copy_async_commit();
+        if constexpr (TABLED) {
+            ptx::copy_async_commit();
+        }
     }
     /* The warp's 16 keys, WIDTH bytes. */
     template <int ROWS, int WIDTH>
@@ -121,11 +125,11 @@ struct StepTile {
         }
     }
 
-    /* A bit for each position that is masked. */
-    __device__ __forceinline__ uint32_t hidden() const
+    /* A bit for each position that is masked, but by a table. */
+    template <bool TABLED> __device__ __forceinline__ uint32_t hidden() const
     {
         const attn_tensor &mask = a.grads.problem.mask;
-        const bool gathered = mask.data != NULL && !a.steps.mask_copied;
+        const bool gathered = mask.data != NULL && !(TABLED && a.steps.mask_copied);
         uint32_t bits = 0;
         if (!masked && !gathered) {
             return bits;
@@ -240,7 +244,7 @@ struct StepTile {
     }
 
     /* Whether a tile of products takes CAP_NEAR. All lanes of the warp. */
-    __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
+    template <bool TABLED> __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
     {
         const attn_problem &p = a.grads.problem;
         float most = 0;
@@ -250,7 +254,7 @@ struct StepTile {
         }
         const bool far = most > a.steps.near_most;
         return p.bias.data == NULL && p.alibi.data == NULL && !p.dropout.on &&
-               !a.steps.mask_copied && !__any_sync(~0u, far);
+               !(TABLED && a.steps.mask_copied) && !__any_sync(~0u, far);
     }
 
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
@@ -270,7 +274,7 @@ struct StepTile {
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
      * S^T. lse: in shared memory. */
-    template <bool BF16, GradCap CAP, bool DERIVED, int PARTS>
+    template <bool BF16, GradCap CAP, bool DERIVED, bool TABLED, int PARTS>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
                                            uint32_t lse) const
@@ -278,16 +282,17 @@ struct StepTile {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
         constexpr bool NEAR = CAP == CAP_NEAR;
-        if constexpr (!NEAR) {
+        constexpr bool TABLES = TABLED && !NEAR;
+        if constexpr (TABLES) {
             await_tables<2 * ELEMENTS>();
         }
-        const uint32_t hide = hidden();
+        const uint32_t hide = hidden<TABLED>();
         const char *const bias = NEAR ? NULL : first_of(p.bias);
         const char *const slope_at = NEAR ? NULL : first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
         KeyTerms<!BF16> terms;
-        const bool copied = !NEAR && has_table(), wide = has_wide_table();
+        const bool copied = TABLES && has_table(), wide = has_wide_table();
         uint32_t pieces[4] = {};
 #pragma unroll
         for (int j = 0; j < ELEMENTS / 4; j++) {
@@ -345,28 +350,28 @@ struct StepTile {
         }
     }
 
-    template <bool BF16, int PARTS>
+    template <bool BF16, bool TABLED, int PARTS>
     __device__ __forceinline__ void
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
-        if (a.steps.softcap && is_near(s)) {
-            finish<BF16, CAP_NEAR, true>(s, packed, lse);
+        if (a.steps.softcap && is_near<TABLED>(s)) {
+            finish<BF16, CAP_NEAR, true, TABLED>(s, packed, lse);
         } else if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, true>(s, packed, lse);
+            finish<BF16, CAP_ANY, true, TABLED>(s, packed, lse);
         } else {
-            finish<BF16, CAP_NONE, true>(s, packed, lse);
+            finish<BF16, CAP_NONE, true, TABLED>(s, packed, lse);
         }
     }
 
-    /* Makes P^T of S^T alone. */
+    /* Makes P^T of S^T alone, with tables. */
     template <bool BF16>
     __device__ __forceinline__ void weigh(float (&s)[ELEMENTS], uint32_t lse) const
     {
         uint32_t packed[1][ELEMENTS / 2];
         if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, false>(s, packed, lse);
+            finish<BF16, CAP_ANY, false, true>(s, packed, lse);
         } else {
-            finish<BF16, CAP_NONE, false>(s, packed, lse);
+            finish<BF16, CAP_NONE, false, true>(s, packed, lse);
         }
     }
 };

@@ -20,8 +20,8 @@
 
 /* Two stages of all four tiles: K and V of the second lie where ordered kernels have dS and dQ. */
 template <int DTYPE, int D, int STEP>
-using SumShape =
-    GradShape<DTYPE, D, STEP, 2, 2 * 128 * D * 2 + ATTN_GRAD_TABLE_BYTES(STEP), GRAD_STEPPED>;
+using SumShape = GradShape<DTYPE, D, STEP, 2, 2 * 128 * D * 2 + ATTN_GRAD_TABLE_BYTES(STEP),
+                           GRAD_STEPPED_TABLED>;
 
 /* One tile of scores: of a head of the item's sequence. */
 struct SumTile {
@@ -239,7 +239,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
                           band, masked};
         const uint32_t statistics = memory.statistics(n) + lane % 4 * 8;
         float s[N / 2], dp[N / 2];
-        steps.fetch<N>();
+        steps.fetch<N, true>();
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
         wgmma::fence();
         issue_scores<S, N>(s, sum_keys(memory, n, 0) + 64 * 128 * group, memory.streamed(n, 0));

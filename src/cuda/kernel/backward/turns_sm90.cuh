@@ -29,7 +29,7 @@
 
 template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED>
 using OrderShape =
-    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_ROOM(D, STEP, STEPS >= GRAD_TABLED), STEPS>;
+    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_ROOM(D, STEP, (STEPS & GRAD_TABLED) != 0), STEPS>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {

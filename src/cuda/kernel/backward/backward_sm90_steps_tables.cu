@@ -1,0 +1,19 @@
+/*
+ * backward_sm90_steps_tables.cu: the kernels of backward_sm90_steps.cu for problems with a mask or a
+ * bias of 16 bits whose rows are copied (tables_sm90.cuh), if backward_sm90_tables.cu has none.
+ */
+#include "cuda/kernel/backward/ordered_sm90.cuh"
+#include "cuda/kernel/backward/round_sm90.cuh"
+
+#define KERNEL(name, threads, ctas, ...)                         \
+    extern "C" __global__ __launch_bounds__(threads, ctas) void  \
+        attn_backward_sm90_steps_tables_##name(                  \
+            const __grid_constant__ attn_cuda_backward_params a) \
+    {                                                            \
+        __VA_ARGS__(a);                                          \
+    }
+#define ATTN_BACKWARD_SM90_STEPS_TABLES(name, dtype, d, step, stages)             \
+    KERNEL(name##_ordered, 384, 1,                                                \
+           ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_STEPPED_TABLED>>) \
+    KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)
+#include "cuda/kernels.inc"
