@@ -1,6 +1,7 @@
 /*
- * backward_sm90_steps_tables.cu: the kernels of backward_sm90_steps.cu for problems with a mask or a
- * bias of 16 bits whose rows are copied (tables_sm90.cuh), if backward_sm90_tables.cu has none.
+ * backward_sm90_steps_tables.cu: the kernels of backward_sm90_steps.cu for problems with a mask or
+ * a bias of 16 bits whose rows are copied (tables_sm90.cuh), but for those of
+ * backward_sm90_tables.cu.
  */
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 #include "cuda/kernel/backward/round_sm90.cuh"

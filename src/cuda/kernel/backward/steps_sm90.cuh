@@ -2,8 +2,8 @@
  * steps_sm90.cuh: score steps and dropout in a tile of ordered_sm90.cuh: from products S^T of 64
  * keys and 64 rows to P^T, and to P^T times the derivative of a capped score, for dS^T.
  *
- * Element e of a thread is of key + 8 (e / 2 % 2) and of row + 8 (e / 4) + e % 2. The sign of
- * P times the derivative says whether dropout drops the element: it needs no register then.
+ * The sign of P times the derivative says whether dropout drops the element: it needs no register
+ * then.
  */
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
@@ -15,115 +15,12 @@
 /* What caps scores: nothing; softcap.cuh; its polynomial alone, without bias, ALiBi and dropout. */
 enum GradCap { CAP_NONE, CAP_ANY, CAP_NEAR };
 
-/* A thread's part of a tile. */
-struct StepTile {
+/* A thread's part of a tile, with its steps. */
+struct StepTile : ScoreTile {
     static constexpr int ELEMENTS = 32;
-    const attn_cuda_backward_params &a;
-    const attn_sequence &sequence;
-    int head, key, row; /* of element 0 */
-    uint32_t tables;    /* in shared memory: the warp's (GradMemory) */
     attn_band band;
     bool masked;            /* the band hides some of the tile */
     uint32_t drop[1] = {0}; /* what find_dropped() says */
-
-    __device__ __forceinline__ int key_of(int e) const
-    {
-        return key + e / 2 % 2 * 8;
-    }
-    __device__ __forceinline__ int row_of(int e) const
-    {
-        return row + e / 4 * 8 + e % 2;
-    }
-    /* Element (row, key) of a mask or bias. Indices are clamped: lengths may lie in the GPU's
-     * memory. */
-    __device__ __forceinline__ const char *at(const attn_tensor &t, const char *first,
-                                              int64_t row_step, int64_t key_step, int e) const
-    {
-        return first + min((int64_t)row_of(e), t.shape[2] - 1) * row_step +
-               min((int64_t)key_of(e), t.shape[3] - 1) * key_step;
-    }
-    __device__ __forceinline__ const char *first_of(const attn_tensor &t) const
-    {
-        return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
-    }
-
-    /* Whether scores have a table, of a mask too, and whether its elements are bf16. */
-    __device__ __forceinline__ bool has_table() const
-    {
-        return a.steps.bias == ATTN_CUDA_COPIED_2 || a.steps.mask_copied;
-    }
-    __device__ __forceinline__ bool has_wide_table() const
-    {
-        return a.steps.bias != ATTN_CUDA_COPIED_2 || a.grads.problem.bias.dtype == ATTN_BF16;
-    }
-    /* Where the warp's bias and mask lie in shared memory, if they are copied. */
-    __device__ __forceinline__ uint32_t bias_table() const
-    {
-        return tables;
-    }
-    template <int ROWS> __device__ __forceinline__ uint32_t mask_table() const
-    {
-        return tables + 16 * ROWS * 2;
-    }
-
-    /* Copies the warp's bias and mask of the tile of ROWS rows to shared memory, or asks for them
-     * where their elements are read one by one. All lanes, which have read those of the tile
-     * before. */
-    template <int ROWS, bool TABLED> __device__ __forceinline__ void fetch() const
-    {
-        const attn_problem &p = a.grads.problem;
-        if constexpr (TABLED) {
-            __syncwarp();
-        }
-        if (TABLED && a.steps.bias == ATTN_CUDA_COPIED_2) {
-            copy_rows<ROWS, 32>(bias_table(), p.bias, a.steps.bias_row);
-        } else if (p.bias.data != NULL) {
-            prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
-        }
-        if (TABLED && a.steps.mask_copied) {
-            copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
-        } else if (p.mask.data != NULL) {
-            prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
-        }
-        if constexpr (TABLED) {
-            ptx::copy_async_commit();
-        }
-    }
-    /* The warp's 16 keys, WIDTH bytes. */
-    template <int ROWS, int WIDTH>
-    __device__ __forceinline__ void copy_rows(uint32_t to, const attn_tensor &t,
-                                              int64_t row_step) const
-    {
-        const int lane = ptx::thread() % 32, first_key = key - lane / 4;
-        const int64_t left = max(t.shape[3] - first_key, (int64_t)0);
-        copy_table<ROWS, WIDTH>(to, first_of(t) + (left > 0 ? first_key : 0) * (WIDTH / 16),
-                                row_step, left * (WIDTH / 16), row - lane % 4 * 2, t.shape[2] - 1);
-    }
-    /* Waits for copies. All lanes. */
-    template <int ROWS> __device__ __forceinline__ void await_tables() const
-    {
-        ptx::copy_async_wait<0>();
-        __syncwarp();
-        if (a.steps.mask_copied) {
-            const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
-            hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), biased,
-                              has_wide_table() ? 0xff80ff80 : 0xfc00fc00);
-            __syncwarp();
-        }
-    }
-    /* Each lane asks for the warp's 16 keys of two rows, which lie in one line, or two. */
-    __device__ __forceinline__ void prefetch_rows(const attn_tensor &t, int64_t row_step,
-                                                  int64_t key_step) const
-    {
-        const int lane = ptx::thread() % 32;
-        const char *const first = first_of(t);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int r = row - lane % 4 * 2 + lane + i / 2 * 32, k = key - lane / 4 + i % 2 * 15;
-            ptx::prefetch(first + min((int64_t)r, t.shape[2] - 1) * row_step +
-                          min((int64_t)k, t.shape[3] - 1) * key_step);
-        }
-    }
 
     /* A bit for each position that is masked, but by a table. */
     template <bool TABLED> __device__ __forceinline__ uint32_t hidden() const
@@ -196,8 +93,8 @@ struct StepTile {
         return e % 2 * 16 + e / 8 % 4 * 4 + e / 2 % 2 * 2 + e / 4 % 2;
     }
 
-    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone, or TABLED:
-     * with tables. */
+    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone, or
+     * TABLED: with tables. */
     template <bool BF16, bool TABLED, int N>
     __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse,
                                                   const uint32_t (&words)[N / 32]) const

@@ -9,11 +9,13 @@
  * a bank.
  */
 #pragma once
+#include "cuda/backward/params.h"
+#include "cuda/kernel/backward/items.cuh"
 #include "cuda/kernel/ptx/tensor.cuh"
 #include "cuda/kernel/rows/flags.cuh"
 
-/* Copies rows r0, r0 + 1, .. of `from`, WIDTH bytes each, of which `there` exist. rows: the number
- * of the last row. All lanes of the warp. */
+/* Copies ROWS rows from `row` on of a tensor, and the last row for those behind it: WIDTH bytes
+ * each, from `from` on in row 0, of which `there` exist. All lanes of the warp. */
 template <int ROWS, int WIDTH>
 __device__ __forceinline__ void copy_table(uint32_t to, const char *from, int64_t row_step,
                                            int64_t there, int64_t row, int64_t last_row)
@@ -72,3 +74,110 @@ __device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool b
         }
     }
 }
+
+/* A thread's part of a tile: element e is of key + 8 (e / 2 % 2) and of row + 8 (e / 4) + e % 2. */
+struct ScoreTile {
+    const attn_cuda_backward_params &a;
+    const attn_sequence &sequence;
+    int head, key, row; /* of element 0 */
+    uint32_t tables;    /* in shared memory: the warp's (GradMemory) */
+
+    __device__ __forceinline__ int key_of(int e) const
+    {
+        return key + e / 2 % 2 * 8;
+    }
+    __device__ __forceinline__ int row_of(int e) const
+    {
+        return row + e / 4 * 8 + e % 2;
+    }
+    /* Element (row, key) of a mask or bias. Indices are clamped: lengths may lie in the GPU's
+     * memory. */
+    __device__ __forceinline__ const char *at(const attn_tensor &t, const char *first,
+                                              int64_t row_step, int64_t key_step, int e) const
+    {
+        return first + min((int64_t)row_of(e), t.shape[2] - 1) * row_step +
+               min((int64_t)key_of(e), t.shape[3] - 1) * key_step;
+    }
+    __device__ __forceinline__ const char *first_of(const attn_tensor &t) const
+    {
+        return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
+    }
+
+    /* Whether scores have a table, of a mask too, and whether its elements are bf16. */
+    __device__ __forceinline__ bool has_table() const
+    {
+        return a.steps.bias == ATTN_CUDA_COPIED_2 || a.steps.mask_copied;
+    }
+    __device__ __forceinline__ bool has_wide_table() const
+    {
+        return a.steps.bias != ATTN_CUDA_COPIED_2 || a.grads.problem.bias.dtype == ATTN_BF16;
+    }
+    /* Where the warp's bias and mask lie in shared memory, if they are copied. */
+    __device__ __forceinline__ uint32_t bias_table() const
+    {
+        return tables;
+    }
+    template <int ROWS> __device__ __forceinline__ uint32_t mask_table() const
+    {
+        return tables + 16 * ROWS * 2;
+    }
+
+    /* Copies the warp's bias and mask of the tile of ROWS rows to shared memory, or asks for them
+     * where their elements are read one by one. All lanes, which have read those of the tile
+     * before. */
+    template <int ROWS, bool TABLED> __device__ __forceinline__ void fetch() const
+    {
+        const attn_problem &p = a.grads.problem;
+        if constexpr (TABLED) {
+            __syncwarp();
+        }
+        if (TABLED && a.steps.bias == ATTN_CUDA_COPIED_2) {
+            copy_rows<ROWS, 32>(bias_table(), p.bias, a.steps.bias_row);
+        } else if (p.bias.data != NULL) {
+            prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
+        }
+        if (TABLED && a.steps.mask_copied) {
+            copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
+        } else if (p.mask.data != NULL) {
+            prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
+        }
+        if constexpr (TABLED) {
+            ptx::copy_async_commit();
+        }
+    }
+    /* The warp's 16 keys, WIDTH bytes. */
+    template <int ROWS, int WIDTH>
+    __device__ __forceinline__ void copy_rows(uint32_t to, const attn_tensor &t,
+                                              int64_t row_step) const
+    {
+        const int lane = ptx::thread() % 32, first_key = key - lane / 4;
+        const int64_t left = max(t.shape[3] - first_key, (int64_t)0);
+        copy_table<ROWS, WIDTH>(to, first_of(t) + (left > 0 ? first_key : 0) * (WIDTH / 16),
+                                row_step, left * (WIDTH / 16), row - lane % 4 * 2, t.shape[2] - 1);
+    }
+    /* Waits for copies. All lanes. */
+    template <int ROWS> __device__ __forceinline__ void await_tables() const
+    {
+        ptx::copy_async_wait<0>();
+        __syncwarp();
+        if (a.steps.mask_copied) {
+            const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
+            hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), biased,
+                              has_wide_table() ? 0xff80ff80 : 0xfc00fc00);
+            __syncwarp();
+        }
+    }
+    /* Each lane asks for the warp's 16 keys of two rows, which lie in one line, or two. */
+    __device__ __forceinline__ void prefetch_rows(const attn_tensor &t, int64_t row_step,
+                                                  int64_t key_step) const
+    {
+        const int lane = ptx::thread() % 32;
+        const char *const first = first_of(t);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int r = row - lane % 4 * 2 + lane + i / 2 * 32, k = key - lane / 4 + i % 2 * 15;
+            ptx::prefetch(first + min((int64_t)r, t.shape[2] - 1) * row_step +
+                          min((int64_t)k, t.shape[3] - 1) * key_step);
+        }
+    }
+};
