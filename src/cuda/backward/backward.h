@@ -74,6 +74,8 @@ attn_tensor attn_cuda_split_parts(const attn_tensor *tensor, void *parts, int32_
 
 /* Score steps and dropout have kernels of their own. */
 bool attn_cuda_grad_is_stepped(const attn_problem *problem);
+/* True if backward_sm90 reads a mask or a bias element by element. */
+bool attn_cuda_grad_gathers(const attn_problem *problem);
 /* attn_cuda_steps_of, but a mask is copied only if the bias is, and has 16 bits. */
 attn_cuda_steps attn_cuda_grad_steps(const attn_problem *problem);
 

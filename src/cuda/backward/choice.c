@@ -41,6 +41,11 @@ static bool has_tables(const attn_problem *problem)
            (!problem->bias.data || steps.bias == ATTN_CUDA_COPIED_2);
 }
 
+bool attn_cuda_grad_gathers(const attn_problem *problem)
+{
+    return (problem->mask.data || problem->bias.data) && !has_tables(problem);
+}
+
 /* ALiBi, dropout, masks and biases of bf16 have faster ones: f16 asks for sums of P too, which take
  * registers. */
 static attn_cuda_family ordered_family(const attn_problem *problem)

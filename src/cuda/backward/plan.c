@@ -281,7 +281,9 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     plan->single = plan->split && attn_cuda_split_is_single(grads);
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    plan->split  ? "f32 as bf16 parts"
-                   : plan->fast ? "tiles come by TMA"
+                   : plan->fast ? attn_cuda_grad_gathers(problem)
+                                      ? "tiles come by TMA, the mask or bias element by element"
+                                      : "tiles come by TMA"
                    : plan->mma  ? "not backward_sm90: "
                                 : "not on tensor cores: ",
                    plan->fast                                      ? ""
