@@ -14,6 +14,7 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/kernel/rows/flags.cuh"
 #include "cuda/kernel/rows/rows.cuh"
+#include <type_traits>
 
 /* Makes bits of KEYS elements (8, 16) of a mask. */
 template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x)
@@ -28,19 +29,15 @@ template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x
 }
 
 /* Makes bits of 32 elements that are 0 or 1, low first, by the lane of a quad whose columns they
- * are: byte q has those of elements 8 i + 2 q + {0, 1}, two for each i. */
+ * are: byte q has those of elements 8 i + 2 q + {0, 1}, two for each i. A byte of a sum of words,
+ * four apart in their bits, has elements 8 i + {0 .. 3}, or {4 .. 7}, of all i; then each second
+ * byte takes the bits of the next one between its own. */
 __device__ __forceinline__ uint32_t lane_bits(const uint4 &low, const uint4 &high)
 {
-    const uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    uint32_t bits = 0;
-#pragma unroll
-    for (int q = 0; q < 4; q++) {
-        const uint32_t which = q % 2 ? 0x7632 : 0x5410,
-                       first = ptx::permute(x[q / 2], x[q / 2 + 2], which),
-                       second = ptx::permute(x[q / 2 + 4], x[q / 2 + 6], which);
-        bits += ptx::dot_bytes(second, 0x80402010, ptx::dot_bytes(first, 0x08040201, 0)) << 8 * q;
-    }
-    return bits;
+    uint32_t even = low.x + (low.z << 2) + (high.x << 4) + (high.z << 6),
+             odd = low.y + (low.w << 2) + (high.y << 4) + (high.w << 6);
+    even |= even >> 7, odd |= odd >> 7;
+    return ptx::permute(even, odd, 0x6420);
 }
 
 /* 1 for bytes that are not 0. */
@@ -53,7 +50,7 @@ __device__ __forceinline__ void make_ones(uint4 &x)
 /* Exchanges bytes within a quad: byte i of lane q becomes byte q of lane i. */
 __device__ __forceinline__ uint32_t exchange_bytes(uint32_t x)
 {
-    const int lane = ptx::opaque(threadIdx.x);
+    const uint32_t lane = ptx::opaque(threadIdx.x);
     x = ptx::permute(x, __shfl_xor_sync(~0u, x, 1), lane & 1 ? 0x3715 : 0x6240);
     return ptx::permute(x, __shfl_xor_sync(~0u, x, 2), lane & 2 ? 0x3276 : 0x5410);
 }
@@ -76,6 +73,16 @@ __device__ __forceinline__ uint32_t mask_bits(const attn_cuda_steps &x, const ch
     return bits;
 }
 
+/* The lane's number, computed where it is used. */
+template <class Number> __device__ __forceinline__ Number lane_number()
+{
+    if constexpr (std::is_unsigned_v<Number>) {
+        return (uint32_t)ptx::opaque(threadIdx.x) % 32;
+    } else {
+        return ptx::opaque(threadIdx.x % 32);
+    }
+}
+
 /* Bits of a row's number that turn the places of its pieces of 16 bytes: of rows of 64 bytes
  * masks are read by pieces, of 128 bytes too, of 256 bytes a bias by matrices of 8 rows. */
 template <int ROW> constexpr int ROW_TURN = ROW == 64 ? 0 : ROW == 128 ? 1 : 7;
@@ -88,13 +95,14 @@ template <int ROW> __device__ __forceinline__ uint32_t row_place(int row, int pi
 }
 
 /* Copies a warp's 16 rows of a block of a tensor of scores to shared memory, ROW bytes each, from
- * byte `at` of rows of `width` bytes on; beyond them 0. origin: of row 0; rows: after that one. */
-template <int ROW>
+ * byte `at` of rows of `width` bytes on; beyond them 0. origin: of row 0; rows: after that one.
+ * Number: as MaskSteps has it. */
+template <int ROW, class Number = int>
 __device__ __forceinline__ void copy_rows(uint32_t to, const char *origin, int64_t at,
                                           int64_t width, int64_t row_bytes, int rows)
 {
     constexpr int PIECES = ROW / 16, STEP = 32 / PIECES, TURN = ROW_TURN<ROW>;
-    const int lane = ptx::opaque(threadIdx.x % 32), piece = lane % PIECES, first = lane / PIECES;
+    const Number lane = lane_number<Number>(), piece = lane % PIECES, first = lane / PIECES;
     to += row_place<ROW>(first, piece), at += piece * 16;
     if (rows >= 15 && width - at >= ROW - piece * 16 && row_bytes != 0) { /* all are there */
         const char *from = origin + first * row_bytes + at;
@@ -114,6 +122,8 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const char *origin, int64
 
 template <class S> struct MaskSteps {
     static constexpr int KEYS = S::BN / 4; /* keys in a quarter of a block */
+    /* Numbers of lanes and keys. Without a sign they take fewer instructions to divide. */
+    using Number = std::conditional_t<S::SCORES == ATTN_CUDA_MASKED, uint32_t, int>;
     const Memory<S> &memory;
     uint32_t visible[2]; /* bits of its keys in the block: by the mask tensor, then by all rules */
 
@@ -131,7 +141,7 @@ template <class S> struct MaskSteps {
     }
     __device__ __forceinline__ uint32_t tile(int key) const
     {
-        return tile() + key / S::BN % 2 * (16 * S::BN);
+        return tile() + (Number)key / S::BN % 2 * (16 * S::BN);
     }
     /* The address of the warp's row 0 in a tensor of scores; *rows: rows from there on. Clamped,
      * since extents are not checked against lengths on a GPU. */
@@ -171,14 +181,25 @@ template <class S> struct MaskSteps {
     __device__ __forceinline__ void copy_mask(const attn_cuda_forward_params &a, int key)
     {
         const StepsNote &x = note();
-        copy_rows<S::BN>(tile(key), x.mask, key, a.problem.mask.shape[3], a.steps_sm90.mask_row,
-                         x.mask_rows);
+        if (S::SCORES == ATTN_CUDA_MASKED && key <= x.whole) { /* no question is left */
+            static_assert(S::SCORES != ATTN_CUDA_MASKED || S::BN == 128, "8 lanes for a row");
+            const uint32_t lane = lane_number<uint32_t>(), row = (uint32_t)a.steps_sm90.mask_row;
+            const uint32_t to = tile(key) + row_place<S::BN>(lane / 8, lane % 8);
+            const char *from = x.mask + (lane / 8 * row + lane % 8 * 16 + key);
+#pragma unroll
+            for (int i = 0; i < 16; i += 4, from += 4 * row) {
+                ptx::copy_async_16(to + i * S::BN, from);
+            }
+            return;
+        }
+        copy_rows<S::BN, Number>(tile(key), x.mask, key, a.problem.mask.shape[3],
+                                 a.steps_sm90.mask_row, x.mask_rows);
     }
 
     /* Reads the bits of a mask with one row for all: each lane reads a key in 32. */
     __device__ __forceinline__ void vote_mask(const attn_cuda_forward_params &a, int key)
     {
-        const int lane = ptx::opaque(threadIdx.x % 32);
+        const Number lane = lane_number<Number>();
         if (S::BN == 128 && a.steps_sm90.mask_copied && a.problem.mask.shape[3] - key >= S::BN) {
             vote_words(*(const uint32_t *)(note().mask + key + 4 * lane));
             return;
@@ -198,7 +219,7 @@ template <class S> struct MaskSteps {
     /* The same of a block of 128 keys, four of them in each lane's word. */
     __device__ __forceinline__ void vote_words(uint32_t four)
     {
-        const int lane = ptx::opaque(threadIdx.x % 32);
+        const Number lane = lane_number<Number>();
         uint32_t votes[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -227,7 +248,7 @@ template <class S> struct MaskSteps {
     /* Reads the bits of a mask that was copied. */
     __device__ __forceinline__ void read_copied(int key)
     {
-        const int lane = ptx::opaque(threadIdx.x % 32);
+        const Number lane = lane_number<Number>();
         ptx::copy_async_wait<S::SCORES == ATTN_CUDA_MASKED ? 0 : 1>();
         __syncwarp();
         if constexpr (S::BN == 128) {

@@ -20,6 +20,10 @@ template <class S> struct Steps<S, ATTN_CUDA_MASKED> : LinearSteps, MaskSteps<S>
             StepsNote &x = Mask::memory.note(ptx::opaque(threadIdx.x) / 32 - 4);
             x.mask =
                 Mask::first(a.problem.mask, item, (int)item.first_row + warp.first, &x.mask_rows);
+            const int64_t columns = a.problem.mask.shape[3], row = a.steps_sm90.mask_row;
+            x.whole = x.mask_rows >= 15 && row > 0 && row < 1 << 29
+                          ? (int)attn_clamp(columns - S::BN, -1, INT32_MAX)
+                          : -1;
         }
         Mask::begin_room(a);
     }

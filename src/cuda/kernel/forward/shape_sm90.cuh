@@ -140,6 +140,7 @@ struct StepsNote {
     int bias_rows, mask_rows; /* rows from there to the last one of the tensor */
     int64_t position;         /* i + off in C3 of the warp's first row */
     float slope;
+    int whole; /* the last key from which a block of the mask is all there; -1: none */
 };
 static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES, "shape.h");
 

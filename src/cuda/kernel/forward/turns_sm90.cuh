@@ -6,9 +6,13 @@
 #include "cuda/kernel/forward/shape_sm90.cuh"
 
 /* threadIdx.x, of which nothing is kept over the tile loop where the shape asks for it. */
-template <class S, int LEAN> __device__ __forceinline__ int lean_thread()
+template <class S, int LEAN> __device__ __forceinline__ auto lean_thread()
 {
-    return S::LEAN >= LEAN ? ptx::opaque(threadIdx.x) : threadIdx.x;
+    if constexpr (S::SCORES == ATTN_CUDA_MASKED && S::LEAN >= LEAN) {
+        return (uint32_t)ptx::opaque(threadIdx.x); /* cheaper to divide */
+    } else {
+        return (int)(S::LEAN >= LEAN ? ptx::opaque(threadIdx.x) : threadIdx.x);
+    }
 }
 
 /* Turns at issuing products: the group's own begins; it passes to the next group. */
