@@ -361,12 +361,6 @@ __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t whi
     return r;
 }
 
-/* c and the sum of the products of four unsigned bytes of a and b. */
-__device__ __forceinline__ uint32_t dot_bytes(uint32_t a, uint32_t b, uint32_t c)
-{
-    return __dp4a(a, b, c);
-}
-
 /* Asks for a line of memory, so that it is in the L1 cache when it is read. */
 __device__ __forceinline__ void prefetch(const void *at)
 {
