@@ -243,12 +243,5 @@ inline uint32_t permute(uint32_t a, uint32_t b, uint32_t which)
     }
     return r;
 }
-inline uint32_t dot_bytes(uint32_t a, uint32_t b, uint32_t c)
-{
-    for (int i = 0; i < 32; i += 8) {
-        c += (a >> i & 255) * (b >> i & 255);
-    }
-    return c;
-}
 
 } // namespace ptx
