@@ -9,7 +9,9 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 */
@@ -32,6 +34,30 @@ double inputs_normal(uint64_t bits)
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586477 * v);
 }
 
+/* inputs_normal of an element's bits, remembered: its logarithm and cosine take longer than most
+ * kernels, above all under qemu, and tests ask for the same elements again and again. Threads may
+ * write at once: the two words of a place say whether they belong together. */
+static double normal(uint64_t bits, int tensor, int64_t index)
+{
+    enum { ROOM = 1 << 18 };
+    static struct {
+        _Atomic uint64_t value, check;
+    } known[ROOM];
+    uint64_t word;
+    double value;
+    const size_t at = ((uint64_t)index + (uint64_t)tensor * 0x9E3779B1u) % ROOM;
+    word = atomic_load_explicit(&known[at].value, memory_order_relaxed);
+    if ((word ^ atomic_load_explicit(&known[at].check, memory_order_relaxed)) == bits) {
+        memcpy(&value, &word, sizeof value);
+        return value;
+    }
+    value = inputs_normal(bits);
+    memcpy(&word, &value, sizeof value);
+    atomic_store_explicit(&known[at].value, word, memory_order_relaxed);
+    atomic_store_explicit(&known[at].check, word ^ bits, memory_order_relaxed);
+    return value;
+}
+
 double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
 {
     const uint64_t bits = inputs_bits(seed, tensor, index);
@@ -42,20 +68,20 @@ double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
     case INPUTS_POSITIVE:
         return (double)(bits >> 11) * 0x1p-53;
     case INPUTS_OFFSET:
-        return scored ? inputs_normal(bits) : 1 + 0.1 * inputs_normal(bits);
+        return scored ? normal(bits, tensor, index) : 1 + 0.1 * normal(bits, tensor, index);
     case INPUTS_EVEN:
         return scored ? 0.5 : 1 + (double)(bits >> 11) * 0x1p-53;
     case INPUTS_LARGE:
-        return inputs_normal(bits) * (tensor == INPUTS_V ? 1.0 : 20.0);
+        return normal(bits, tensor, index) * (tensor == INPUTS_V ? 1.0 : 20.0);
     case INPUTS_EQUAL:
-        return tensor == INPUTS_V ? inputs_normal(bits) : 0.5;
+        return tensor == INPUTS_V ? normal(bits, tensor, index) : 0.5;
     case INPUTS_OUTLIER: {
         uint64_t more = mix(bits);
         bool outlier = (double)(more >> 11) * 0x1p-53 < 0.001;
-        return inputs_normal(bits) + (outlier ? 10.0 * inputs_normal(mix(more)) : 0.0);
+        return normal(bits, tensor, index) + (outlier ? 10.0 * inputs_normal(mix(more)) : 0.0);
     }
     default:
-        return inputs_normal(bits);
+        return normal(bits, tensor, index);
     }
 }
 
@@ -69,7 +95,7 @@ double inputs_wild(int32_t dtype, uint64_t seed, int tensor, int64_t index)
     const int exponent = (int)(bits >> 8 & 0xFFFF) % (2 * reach + 1) - reach;
     const double offset = offsets[(bits >> 24 & 0xFF) % 5];
     const double spread = spreads[(bits >> 32 & 0xFF) % 4];
-    const double value = offset + spread * inputs_normal(inputs_bits(seed, tensor, index));
+    const double value = offset + spread * normal(inputs_bits(seed, tensor, index), tensor, index);
     return ldexp(offset == 0 && spread == 0 ? 0.1 : value, exponent);
 }
 
@@ -152,7 +178,7 @@ static double side_value(const attn_tensor *t, int kind, uint64_t seed, int tens
         return (0.5 + (double)(bits >> 11) * 0x1p-53) / codes_spread(kind);
     case INPUTS_K_SHIFT:
     case INPUTS_V_SHIFT:
-        return 0.2 * inputs_normal(bits);
+        return 0.2 * normal(bits, tensor, index);
     default: /* INPUTS_SINKS, INPUTS_GRAD_O, INPUTS_GRAD_LSE */
         return inputs_normal(bits);
     }

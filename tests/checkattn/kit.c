@@ -237,24 +237,9 @@ int64_t kit_choice(const kernel_kit *kit, int stream, int64_t i, int64_t n)
     return (int64_t)(inputs_bits(kit->seed, stream, i) >> 20) % n;
 }
 
-/* inputs_value, remembered: its logarithm and cosine take longer than most kernels, above all under
- * qemu, and checks ask for the same elements again and again. */
 static double normal(const kernel_kit *kit, int stream, int64_t i)
 {
-    enum { ROOM = 1 << 17 };
-    static struct {
-        uint64_t seed;
-        int64_t i;
-        int stream;
-        bool known;
-        double value;
-    } known[ROOM], *place;
-    place = &known[((uint64_t)i + (uint64_t)stream * 0x9E3779B1u) % ROOM];
-    if (!place->known || place->seed != kit->seed || place->i != i || place->stream != stream) {
-        place->known = true, place->seed = kit->seed, place->i = i, place->stream = stream;
-        place->value = inputs_value(INPUTS_NORMAL, kit->seed, stream, i);
-    }
-    return place->value;
+    return inputs_value(INPUTS_NORMAL, kit->seed, stream, i);
 }
 
 static double special(const kernel_kit *kit, int stream, int64_t i)
