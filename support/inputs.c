@@ -180,7 +180,7 @@ static double side_value(const attn_tensor *t, int kind, uint64_t seed, int tens
     case INPUTS_V_SHIFT:
         return 0.2 * normal(bits, tensor, index);
     default: /* INPUTS_SINKS, INPUTS_GRAD_O, INPUTS_GRAD_LSE */
-        return inputs_normal(bits);
+        return normal(bits, tensor, index);
     }
 }
 

@@ -274,9 +274,8 @@ static bool start_peer(bench_worker *worker, const char *python)
 {
     static const char *const pass[] = {"forward", "backward", "training"};
     attn_forward_args args = gpu.tensors.args;
-    args.lse.data = NULL; /* others write none, or what they keep for their backward pass */
-    args.dropout_p = args.softcap = 0; /* peers_cuda.py knows who takes these */
-    args.bias.data = args.mask.data = args.alibi_slopes.data = NULL;
+    args.dropout_p = args.softcap = 0; /* peers_cuda.py knows who takes these, and has no LSE */
+    args.lse.data = args.bias.data = args.mask.data = args.alibi_slopes.data = NULL;
     args.flags &= ~(uint64_t)ATTN_WINDOW;
     const char *refuses = peer_refuses(&args, false);
     if (refuses != NULL) {
@@ -288,6 +287,7 @@ static bool start_peer(bench_worker *worker, const char *python)
         cJSON_AddStringToObject(q, "pass", pass[gpu.problem->pass]);
         cJSON_AddBoolToObject(q, "cold", gpu.cold);
         cJSON_AddBoolToObject(q, "d_bias", gpu.tensors.grad.d_bias.data != NULL);
+        cJSON_AddBoolToObject(q, "d_alibi", gpu.tensors.grad.d_alibi_slopes.data != NULL);
         ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) &&
              agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;

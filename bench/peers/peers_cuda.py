@@ -55,6 +55,7 @@ def prepare(question):
     for name in "qkv":
         problem["gpu_" + name] = view(name, "cuda").requires_grad_(question["pass"] != "forward")
     if "bias" in problem:
+        # one tensor for all peers, since autograd gives its gradient by this name
         problem["gpu_bias"] = on_gpu("bias").detach().requires_grad_(question["d_bias"])
     keys = [problem["gpu_k"], problem["gpu_v"]]
     size = sum(t.numel() * t.element_size() for t in keys)
@@ -70,18 +71,22 @@ def on_gpu(name):
 
 def score_tensors():
     """The mask and the bias, where the problem has them. A mask as a bias of the problem's type,
-    which PyTorch would else make of it in each call. Of a bias with a gradient the one that has
-    it."""
+    which PyTorch would else make of it in each call."""
     there = [t for t in (on_gpu("mask"), problem.get("gpu_bias")) if t is not None]
     zero = torch.zeros((), device="cuda", dtype=problem["gpu_q"].dtype)
     return [torch.where(t != 0, zero, -math.inf) if t.dtype == torch.uint8 else t for t in there]
 
 
 def refuse_steps():
-    """Of those that take neither softcap nor ALiBi nor windows."""
-    for name in ("softcap", "alibi", "window_left"):
-        if name in problem and problem[name] != 0:
-            raise Refused("no %s here: flex has it" % name.split("_")[0])
+    """For peers that take neither softcap nor ALiBi nor windows."""
+    there = {
+        "softcap": problem["softcap"] > 0,
+        "ALiBi": "alibi" in problem,
+        "window": "window_left" in problem,
+    }
+    for name in there:
+        if there[name]:
+            raise Refused("this peer has no %s; flex has" % name)
 
 
 def backend(which):
@@ -142,8 +147,8 @@ def flex():
     from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    if problem["dropout"] > 0:
-        raise Refused("flex_attention has no dropout")
+    if problem["dropout"] > 0 or problem["d_alibi"]:
+        raise Refused("flex has no dropout, and no gradient of slopes here")
     config.donated_buffer = False  # the graph is kept from call to call
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     batch, heads, nq, nk = q.shape[0], q.shape[1], q.shape[2], k.shape[2]

@@ -2,7 +2,10 @@
  * shape_sm90.cuh: the compile-time shape of a backward_sm90 kernel and its map of shared memory:
  *
  *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
- *     tables 8 [3 STEP][16], with a mask or a bias | barriers | STAGES of statistics [2][STEP]
+ *     tables | barriers | STAGES of statistics [2][STEP]
+ *
+ * Tables are there with a mask or a bias: STEP rows of 16 keys for each of 8 warps
+ * (tables_sm90.cuh).
  *
  * fixed are K and V of 128 keys, streamed Q and dO with LSE and delta. Wide: of 64 keys; then twice
  * P and dS instead, of 64 x STEP. Tiles lie in chunks of 64 columns (wgmma.cuh).
@@ -97,7 +100,7 @@ template <class S> struct GradMemory {
     {
         return base + S::SUMS_AT;
     }
-    /* a warp's part of the bias of a tile, then of the mask */
+    /* where the warp that asks has its part of a tile's bias, and behind it of the mask */
     __device__ __forceinline__ uint32_t tables() const
     {
         static_assert(S::TABLED, "room");

@@ -32,7 +32,7 @@ __device__ __forceinline__ void copy_table(uint32_t to, const char *from, int64_
     }
 }
 
-/* Elements 8 j .. 8 j + 7 of a thread (steps_sm90.cuh) of a bias, packed. All lanes. */
+/* Loads elements 8 j .. 8 j + 7 of a thread (ScoreTile) of a bias, packed. All lanes. */
 __device__ __forceinline__ void load_bias(uint32_t (&x)[4], uint32_t bias, int j)
 {
     const int lane = ptx::thread() % 32, row = lane / 16 * 8 + lane % 8,
@@ -40,16 +40,16 @@ __device__ __forceinline__ void load_bias(uint32_t (&x)[4], uint32_t bias, int j
     mma::load_4<true>(x, bias + row * 32 + turned * 16 + j * 16 * 32);
 }
 
-/* Makes a bias of two elements, or hides those of them that a mask's flags do not have: byte `at`
- * is that of the first. */
+/* Puts minus infinity (never) in place of the elements of two that a mask hides. at: the byte of
+ * flags for the first of them; the next byte is for the second. */
 __device__ __forceinline__ uint32_t hide_two(uint32_t bias, uint32_t flags, int at, uint32_t never)
 {
     const uint32_t visible = ptx::permute(flags, 0, at == 0 ? 0x9988 : 0xbbaa);
     return (bias & visible) | (never & ~visible);
 }
 
-/* Puts a mask into the table of the bias, which is 0 if there is none: minus infinity. never: that
- * twice, as 16 bits of the bias's type. Each lane has rows of its own. */
+/* Makes a mask part of the bias, minus infinity where it hides; without a bias 0 elsewhere. never:
+ * minus infinity twice, in the 16 bits of the bias's type. Each lane has rows of its own. */
 template <int ROWS>
 __device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool biased,
                                             uint32_t never)
@@ -103,7 +103,7 @@ struct ScoreTile {
         return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
     }
 
-    /* Whether scores have a table, of a mask too, and whether its elements are bf16. */
+    /* Whether there is a table, of a bias or of a mask, and whether its elements are bf16. */
     __device__ __forceinline__ bool has_table() const
     {
         return a.steps.bias == ATTN_CUDA_COPIED_2 || a.steps.mask_copied;
