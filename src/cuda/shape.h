@@ -102,11 +102,13 @@
     ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
 
-/* Of 8 warps: 16 keys of a bias and of a mask (kernel/backward/tables_sm90.cuh); ROOM of those with
- * tables and without. */
-#define ATTN_GRAD_TABLE_BYTES(step) (8 * 16 * (step)*3)
+/* Of 8 warps: 16 keys of a bias and of a mask, or of one of them (kernel/backward/tables_sm90.cuh).
+ * Then barriers of dO, which has a stage less than Q. The room of those with tables and without. */
+#define ATTN_GRAD_TABLE_BYTES(step) (8 * 16 * (step) * ((step) > 64 ? 2 : 3))
+#define ATTN_GRAD_APART_BYTES 32
 #define ATTN_GRAD_ROOM(d, step, tabled) \
-    (128 * (step)*2 + (step) * (d)*4 + ((tabled) ? ATTN_GRAD_TABLE_BYTES(step) : 0))
+    (128 * (step)*2 + (step) * (d)*4 +  \
+     ((tabled) ? ATTN_GRAD_TABLE_BYTES(step) + ATTN_GRAD_APART_BYTES - (step) * (d)*2 : 0))
 
 /* kernel/backward/parts_sm90.cuh: K and V of 128 keys, Q and dO of `step` rows, dS, all in parts;
  * sums of dQ; barriers, two times LSE and delta. */

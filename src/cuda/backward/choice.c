@@ -55,7 +55,9 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
     const bool tabled = has_tables(problem),
                light = problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest) &&
                        (tabled || (!problem->mask.data && !problem->bias.data)) &&
-                       (!problem->bias.data || problem->bias.dtype == ATTN_BF16);
+                       (!problem->bias.data || problem->bias.dtype == ATTN_BF16) &&
+                       !(problem->mask.data && problem->bias.data && problem->d <= 64 &&
+                         problem->dv <= 64); /* no room for both */
     if (problem->q.dtype == ATTN_F32) {
         return ATTN_CUDA_BACKWARD_SM90_F32;
     }

@@ -153,6 +153,17 @@ static bool has_few_terms(const attn_problem *problem, const attn_tensor *out)
     return sharing <= 4096;
 }
 
+/* A launch of sums of dS. CTAs of sums_sm90.cuh do one item after the other. */
+static attn_status add_scores(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int kernel,
+                              attn_cuda_grad_launch *launch, double count)
+{
+    if (attn_cuda_kernels[kernel].family == ATTN_CUDA_BACKWARD_SM90_STEPS && count <= INT32_MAX) {
+        launch->items.count = (int64_t)count;
+        count = fmin(count, cuda->multiprocessors);
+    }
+    return add_launch(plan, cuda, kernel, launch, count);
+}
+
 /* A gradient that is a sum of dS; what an element has is summed first, then what shares it. */
 static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, const attn_tensor *out,
                            int32_t kind)
@@ -171,7 +182,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
              : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
-        return add_launch(plan, cuda, scores, &launch,
+        return add_scores(plan, cuda, scores, &launch,
                           pairs * (double)attn_cuda_grad_blocks(out->shape[2], rows) *
                               (double)attn_cuda_grad_blocks(out->shape[3], keys));
     }
@@ -180,7 +191,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
         double count;
         launch.items = attn_cuda_grad_items_of(problem, by_keys, problem->heads,
                                                by_keys ? keys : rows, &count);
-        TRY(add_launch(plan, cuda, scores, &launch, count));
+        TRY(add_scores(plan, cuda, scores, &launch, count));
         launch.sum.kind = by_keys ? ATTN_CUDA_BY_KEYS : kind;
     }
     return add_launch(

@@ -50,15 +50,35 @@ template <class S> struct OrderedLoader {
             if constexpr (S::DROPS) {
                 row_of[S::STAGES + n % S::STAGES] = head;
             }
-            ptx::mbarrier_arrive_expect(full, 2 * S::STEP_BYTES);
+            ptx::mbarrier_arrive_expect(full, (S::APART ? 1 : 2) * S::STEP_BYTES);
             load_tile<S>(memory.streamed(n, 0), &a.q_map, full, S::STEP, place, head, batch,
                          tma::EVICT_LAST);
-            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, full, S::STEP, place, head, batch,
-                         tma::EVICT_LAST);
+            if constexpr (!S::APART) {
+                load_tile<S>(memory.streamed(n, 1), &a.d_o_map, full, S::STEP, place, head, batch,
+                             tma::EVICT_LAST);
+            }
         }
         __syncwarp();
         load_statistics<S>(a, memory, o.item, head, row, n, o.unit);
         ptx::mbarrier_arrive(full);
+        if constexpr (S::APART) {
+            load_d_o(o, n);
+        }
+    }
+    /* Tile and head are read back: registers are few. */
+    __device__ __forceinline__ void load_d_o(const OrderedItem &o, uint32_t n) const
+    {
+        if (ptx::thread() == 0) {
+            const GradMemory<S> near = {(uint32_t)ptx::opaque((int)memory.base)};
+            const uint32_t full = near.d_o_full(n);
+            ptx::mbarrier_wait(full + 8, memory.d_o_parity(n) ^ 1);
+            const int row = row_of[n % S::STAGES], head = row_of[S::STAGES + n % S::STAGES];
+            ptx::mbarrier_arrive_expect(full, S::STEP_BYTES);
+            load_tile<S>(near.streamed(n, 1), &a.d_o_map, full, S::STEP,
+                         (int)o.item.sequence.q_first + row, head, (int)o.item.sequence.tensor,
+                         tma::EVICT_LAST);
+        }
+        __syncwarp();
     }
 };
 
@@ -80,7 +100,10 @@ __device__ __forceinline__ void stage_scores(uint32_t to, const uint32_t (&ds)[S
 template <class S> struct OrderedGroup {
     static constexpr bool EARLY =
         S::STEP == 64; /* registers hold dP beside dS of the tile before */
-    static constexpr int PART = EARLY ? 16 : 32;
+    static constexpr int PART = EARLY || S::APART ? 16 : 32;
+    static constexpr TileReads READS = !S::TABLED   ? READ_GATHERED
+                                       : S::STEPPED ? READ_EITHER
+                                                    : READ_COPIED;
     static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2; /* of P^T in registers */
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
@@ -92,7 +115,8 @@ template <class S> struct OrderedGroup {
     float2 own_sizes = {0, 0};
     uint32_t drop[S::STEP / 64] = {}; /* of the tile to come (steps_sm90.cuh) */
 
-    static constexpr bool HAS_GROUP = EARLY && !S::STEPPED; /* there is a register for it */
+    static constexpr bool HAS_GROUP =
+        EARLY && !S::STEPPED && !S::APART; /* there is a register for it */
     int own_group = HAS_GROUP ? ptx::uniform(ptx::thread() / 128) - 1 : 0;
 
     __device__ __forceinline__ int group() const
@@ -210,6 +234,9 @@ template <class S> struct OrderedGroup {
                        values = memory.fixed(1) + 64 * 128 * group();
         float dp[N / 2];
         QuerySums<S> query;
+        if constexpr (EARLY && S::APART) {
+            ptx::mbarrier_wait(memory.d_o_full(n), memory.d_o_parity(n));
+        }
         wgmma::fence();
         if constexpr (EARLY) {
             issue_scores<S, N>(dp, values, d_o);
@@ -233,6 +260,9 @@ template <class S> struct OrderedGroup {
         }
         if constexpr (!EARLY) {
             retire_keys<0>(n);
+            if constexpr (S::APART) {
+                ptx::mbarrier_wait(memory.d_o_full(n), memory.d_o_parity(n));
+            }
             wgmma::fence();
             issue_scores<S, N>(dp, values, d_o);
         }
@@ -242,7 +272,7 @@ template <class S> struct OrderedGroup {
         if constexpr (S::STEPPED) {
             StepTile steps = steps_of(n);
             steps.drop[0] = drop[0];
-            steps.run<S::BF16, S::TABLED>(s, p, lse);
+            steps.run<S::BF16, READS>(s, p, lse);
         } else if constexpr (EARLY && S::LIGHT) {
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
         } else if constexpr (!S::DROPS) {
@@ -268,6 +298,9 @@ template <class S> struct OrderedGroup {
         ptx::barrier_sync(5, 256);   /* dS of both is there */
         wgmma::wait<MORE ? 1 : 0>(); /* dV */
         wgmma::hold(sums.dv);
+        if (S::APART && ptx::thread() % 32 == 0) {
+            ptx::mbarrier_arrive(memory.d_o_empty((uint32_t)ptx::opaque((int)n)));
+        }
         wgmma::keep(p[(N / PART - 1) % PARTS], n);
         wgmma::fence();
         query.issue(memory.scores(), memory.fixed(0), group());
@@ -284,7 +317,7 @@ template <class S> struct OrderedGroup {
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         query.stage(memory.sums());
         if constexpr (MORE && (S::TABLED || S::STEPPED)) {
-            steps_of(n + 1).template fetch<S::STEP, S::TABLED>();
+            steps_of(n + 1).template fetch<S::STEP, READS>();
         }
     }
 
@@ -301,7 +334,7 @@ template <class S> struct OrderedGroup {
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
         if constexpr (S::TABLED) {
-            steps_of(n).template fetch<S::STEP, true>();
+            steps_of(n).template fetch<S::STEP, READS>();
         }
         if constexpr (EARLY && S::DROPS) {
             steps_of(n).find_dropped(drop);

@@ -41,10 +41,14 @@ struct GradShape {
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
-    static constexpr int SCORES_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
+    /* Tables leave dO two stages of its own, since dK reads Q last. */
+    static constexpr bool APART = TABLED && STAGES == 3;
+    static constexpr int D_O_STAGES = APART ? 2 : STAGES;
+    static constexpr int SCORES_AT = 2 * FIXED_BYTES + (STAGES + D_O_STAGES) * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
-                         BARRIERS_AT = SCORES_AT + ROOM,
-                         TABLES_AT = BARRIERS_AT - ATTN_GRAD_TABLE_BYTES(STEP);
+                         BARRIERS_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES + ROOM,
+                         APART_AT = BARRIERS_AT - (APART ? ATTN_GRAD_APART_BYTES : 0),
+                         TABLES_AT = APART_AT - ATTN_GRAD_TABLE_BYTES(STEP);
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
     static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, 2 * FIXED, STEP, STAGES, ROOM);
@@ -71,7 +75,10 @@ template <class S> struct GradMemory {
     }
     __device__ __forceinline__ uint32_t streamed(uint32_t n, int which) const
     {
-        return base + 2 * S::FIXED_BYTES + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
+        const uint32_t at = !S::APART    ? n % S::STAGES * 2 + which
+                            : which == 0 ? n % S::STAGES
+                                         : S::STAGES + n % S::D_O_STAGES;
+        return base + 2 * S::FIXED_BYTES + at * S::STEP_BYTES;
     }
     /* LSE in exponents of 2, then delta, of STEP rows */
     __device__ __forceinline__ uint32_t statistics(uint32_t n) const
@@ -90,6 +97,19 @@ template <class S> struct GradMemory {
     {
         return n / S::STAGES & 1;
     }
+    /* the same of dO, if it is apart */
+    __device__ __forceinline__ uint32_t d_o_full(uint32_t n) const
+    {
+        return base + S::APART_AT + n % S::D_O_STAGES * 16;
+    }
+    __device__ __forceinline__ uint32_t d_o_empty(uint32_t n) const
+    {
+        return d_o_full(n) + 8;
+    }
+    static __device__ __forceinline__ uint32_t d_o_parity(uint32_t n)
+    {
+        return n / S::D_O_STAGES & 1;
+    }
 
     /* dS of a tile, and its sums of dQ */
     __device__ __forceinline__ uint32_t scores() const
@@ -104,7 +124,8 @@ template <class S> struct GradMemory {
     __device__ __forceinline__ uint32_t tables() const
     {
         static_assert(S::TABLED, "room");
-        return base + S::TABLES_AT + (ptx::thread() / 32 - 4) * (16 * S::STEP * 3);
+        return base + S::TABLES_AT +
+               (ptx::thread() / 32 - 4) * (ATTN_GRAD_TABLE_BYTES(S::STEP) / 8);
     }
     /* whether the sums of a tile are there; whether it is their turn; whether they have left, so
      * that there is room for the next tile's and for the turn after that */
@@ -159,6 +180,12 @@ template <class S> struct GradMemory {
         for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(full(n), loaders);
             ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
+        }
+        if constexpr (S::APART) {
+            for (int n = 0; n < S::D_O_STAGES; n++) {
+                ptx::mbarrier_init(d_o_full(n), 1);
+                ptx::mbarrier_init(d_o_empty(n), CONSUMER_WARPS);
+            }
         }
         ptx::fence_mbarrier_init();
     }

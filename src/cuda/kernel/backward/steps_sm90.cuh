@@ -23,10 +23,11 @@ struct StepTile : ScoreTile {
     uint32_t drop[1] = {0}; /* what find_dropped() says */
 
     /* A bit for each position that is masked, but by a table. */
-    template <bool TABLED> __device__ __forceinline__ uint32_t hidden() const
+    template <TileReads READS> __device__ __forceinline__ uint32_t hidden() const
     {
         const attn_tensor &mask = a.grads.problem.mask;
-        const bool gathered = mask.data != NULL && !(TABLED && a.steps.mask_copied);
+        const bool gathered = (READS & READ_GATHERED) != 0 && mask.data != NULL &&
+                              !((READS & READ_COPIED) != 0 && a.steps.mask_copied);
         uint32_t bits = 0;
         if (!masked && !gathered) {
             return bits;
@@ -141,7 +142,8 @@ struct StepTile : ScoreTile {
     }
 
     /* Whether a tile of products takes CAP_NEAR. All lanes of the warp. */
-    template <bool TABLED> __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
+    template <TileReads READS>
+    __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
     {
         const attn_problem &p = a.grads.problem;
         float most = 0;
@@ -151,7 +153,7 @@ struct StepTile : ScoreTile {
         }
         const bool far = most > a.steps.near_most;
         return p.bias.data == NULL && p.alibi.data == NULL && !p.dropout.on &&
-               !(TABLED && a.steps.mask_copied) && !__any_sync(~0u, far);
+               !((READS & READ_COPIED) != 0 && a.steps.mask_copied) && !__any_sync(~0u, far);
     }
 
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
@@ -171,7 +173,7 @@ struct StepTile : ScoreTile {
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
      * S^T. lse: in shared memory. */
-    template <bool BF16, GradCap CAP, bool DERIVED, bool TABLED, int PARTS>
+    template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
                                            uint32_t lse) const
@@ -179,12 +181,12 @@ struct StepTile : ScoreTile {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
         constexpr bool NEAR = CAP == CAP_NEAR;
-        constexpr bool TABLES = TABLED && !NEAR;
+        constexpr bool TABLES = (READS & READ_COPIED) != 0 && !NEAR;
         if constexpr (TABLES) {
             await_tables<2 * ELEMENTS>();
         }
-        const uint32_t hide = hidden<TABLED>();
-        const char *const bias = NEAR ? NULL : first_of(p.bias);
+        const uint32_t hide = hidden<READS>();
+        const char *const bias = NEAR || READS == READ_COPIED ? NULL : first_of(p.bias);
         const char *const slope_at = NEAR ? NULL : first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
@@ -247,16 +249,16 @@ struct StepTile : ScoreTile {
         }
     }
 
-    template <bool BF16, bool TABLED, int PARTS>
+    template <bool BF16, TileReads READS, int PARTS>
     __device__ __forceinline__ void
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
-        if (a.steps.softcap && is_near<TABLED>(s)) {
-            finish<BF16, CAP_NEAR, true, TABLED>(s, packed, lse);
+        if (a.steps.softcap && is_near<READS>(s)) {
+            finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
         } else if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, true, TABLED>(s, packed, lse);
+            finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
         } else {
-            finish<BF16, CAP_NONE, true, TABLED>(s, packed, lse);
+            finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
         }
     }
 
@@ -266,9 +268,9 @@ struct StepTile : ScoreTile {
     {
         uint32_t packed[1][ELEMENTS / 2];
         if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, false, true>(s, packed, lse);
+            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse);
         } else {
-            finish<BF16, CAP_NONE, false, true>(s, packed, lse);
+            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse);
         }
     }
 };

@@ -3,12 +3,13 @@
  * once more, two products, for whatever shares an element. A warp loads, two warpgroups have 64
  * keys each:
  *
- *     ELEMENTS  a bias with queries and keys: a CTA for 128 keys x 64 rows of it, which adds the
+ *     ELEMENTS  a bias with queries and keys: an item is 128 keys x 64 rows of it, and adds the
  *               tiles of all sequences and heads that share them
- *     BY_KEYS   a bias without queries: a CTA for 128 keys of a query head adds the rows up, one
- *               sum for each key
+ *     BY_KEYS   a bias without queries: an item is 128 keys of a query head and adds the rows up,
+ *               one sum for each key
  *     SLOPES    as BY_KEYS, of -dS |i + off - j|
  *
+ * A CTA does one item after the other; the next one's tiles arrive while it stores the sums.
  * attn_backward_.._finish adds what shares an element of the last two (sums_generic.cuh). An
  * element's terms, one of each tile, are added in f32: registers hold no second sum, so
  * backward/plan.c limits their number. A key's terms of a tile are added in f32, then tiles in f64.
@@ -29,18 +30,17 @@ struct SumTile {
     int64_t head, row;
 };
 
-/* The tiles of a CTA, in their order. */
+/* The tiles of an item, in their order. */
 template <class S> struct SumWalk {
     const attn_cuda_backward_params &a;
     attn_interval sequences, heads; /* which share the elements; or one head */
     attn_interval rows;             /* of the tiles of each */
     int64_t key, b, h, row;         /* the next tile */
 
-    __device__ __forceinline__ SumWalk(const attn_cuda_backward_params &a_) : a(a_)
+    __device__ __forceinline__ SumWalk(const attn_cuda_backward_params &a_, int64_t index) : a(a_)
     {
         const attn_problem &p = a.grads.problem;
         const attn_tensor &out = a.sum.out;
-        int64_t index = blockIdx.x;
         if (a.sum.kind == ATTN_CUDA_ELEMENTS) {
             const int64_t across = (out.shape[3] + S::FIXED - 1) / S::FIXED,
                           down = (out.shape[2] + S::STEP - 1) / S::STEP;
@@ -101,13 +101,14 @@ __device__ __forceinline__ uint32_t sum_keys(const GradMemory<S> &memory, uint32
     return n % 2 == 0 ? memory.fixed(which) : memory.scores() + which * S::FIXED_BYTES;
 }
 
-/* One warp. */
+/* Loads an item's tiles, from number n of the CTA's on. One warp. */
 template <class S>
 __device__ __forceinline__ void produce_sums(const attn_cuda_backward_params &a,
-                                             const GradMemory<S> &memory, SumWalk<S> walk)
+                                             const GradMemory<S> &memory, SumWalk<S> walk,
+                                             uint32_t &n)
 {
     SumTile tile;
-    for (uint32_t n = 0; walk.next(tile); n++) {
+    for (; walk.next(tile); n++) {
         const attn_sequence &sequence = tile.item.sequence;
         const int batch = (int)sequence.tensor, head = (int)tile.head, kv = (int)tile.item.head,
                   row = (int)(sequence.q_first + tile.row),
@@ -180,11 +181,11 @@ template <class S> struct ScoreSums {
     }
 
     /* key, row: of element 0. */
-    __device__ __forceinline__ void store_elements(int64_t key, int64_t row) const
+    __device__ __forceinline__ void store_elements(uint32_t index, int64_t key, int64_t row) const
     {
         const attn_tensor &out = a.sum.out;
         const int64_t across = (out.shape[3] + S::FIXED - 1) / S::FIXED,
-                      down = (out.shape[2] + N - 1) / N, pair = blockIdx.x / across / down;
+                      down = (out.shape[2] + N - 1) / N, pair = index / across / down;
         char *const first = attn_at(&out, pair / out.shape[1], pair % out.shape[1], row, key);
         const int64_t down_step = attn_at(&out, 0, 0, 1, 0) - attn_at(&out, 0, 0, 0, 0),
                       step = attn_at(&out, 0, 0, 0, 1) - attn_at(&out, 0, 0, 0, 0);
@@ -216,9 +217,11 @@ template <class S> struct ScoreSums {
     }
 };
 
+/* Computes and stores an item's sums. Both warpgroups. */
 template <class S>
 __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
-                                             const GradMemory<S> &memory, SumWalk<S> walk)
+                                             const GradMemory<S> &memory, SumWalk<S> walk,
+                                             uint32_t index, uint32_t &n)
 {
     constexpr int N = S::STEP;
     const int group = ptx::uniform(threadIdx.x / 128) - 1, lane = threadIdx.x % 32,
@@ -227,7 +230,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
     const int64_t row = walk.rows.lo + lane % 4 * 2;
     ScoreSums<S> sums = {a};
     SumTile tile;
-    for (uint32_t n = 0; walk.next(tile); n++) {
+    for (; walk.next(tile); n++) {
         const attn_sequence &sequence = tile.item.sequence;
         const float unit = score_unit<S::BF16>(a, sequence.index, tile.item.head),
                     back = S::BF16 ? 1 : power_of_2(-LIFT) / unit;
@@ -239,7 +242,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
                           band, masked};
         const uint32_t statistics = memory.statistics(n) + lane % 4 * 8;
         float s[N / 2], dp[N / 2];
-        steps.fetch<N, true>();
+        steps.fetch<N, READ_EITHER>();
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
         wgmma::fence();
         issue_scores<S, N>(s, sum_keys(memory, n, 0) + 64 * 128 * group, memory.streamed(n, 0));
@@ -258,12 +261,22 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
         }
     }
     if (a.sum.kind == ATTN_CUDA_ELEMENTS) {
-        sums.store_elements(key, row);
+        sums.store_elements(index, key, row);
     } else {
-        const GradItem item = grad_item(a.grads.problem, a.items, blockIdx.x);
+        const GradItem item = grad_item(a.grads.problem, a.items, index);
         if (!item.empty) {
             sums.store_keys(item, key);
         }
+    }
+}
+
+/* Calls `each` with the items of this CTA. */
+template <class Each>
+__device__ __forceinline__ void for_each_item(const attn_cuda_backward_params &a, const Each &each)
+{
+#pragma unroll 1
+    for (uint32_t index = blockIdx.x; index < (uint32_t)a.items.count; index += gridDim.x) {
+        each(index);
     }
 }
 
@@ -274,10 +287,17 @@ template <class S> __device__ __forceinline__ void sums_sm90(const attn_cuda_bac
         memory.init_barriers(1 + 32);
     }
     __syncthreads();
-    const SumWalk<S> walk(a);
-    if (ptx::uniform(threadIdx.x / 128) > 0) {
-        consume_sums<S>(a, memory, walk);
-    } else if (threadIdx.x < 32) {
-        produce_sums<S>(a, memory, walk);
+    uint32_t n = 0;
+    if (ptx::uniform(threadIdx.x / 128) == 0) {
+        ptx::registers_lower<72>();
+        for_each_item(a, [&](uint32_t index) {
+            if (threadIdx.x < 32) {
+                produce_sums<S>(a, memory, SumWalk<S>(a, index), n);
+            }
+        });
+    } else {
+        ptx::registers_raise<216>();
+        for_each_item(
+            a, [&](uint32_t index) { consume_sums<S>(a, memory, SumWalk<S>(a, index), index, n); });
     }
 }

@@ -3,7 +3,8 @@
  * of ROWS rows and copies its elements to shared memory a tile ahead, 16 bytes at a time:
  *
  *     bias    [ROWS][16 keys]. Read as transposed matrices: a lane has its elements then
- *     mask    [ROWS][16 keys], bytes, which become part of the bias
+ *     mask    [ROWS][16 keys], bytes, which become part of the bias: behind it, or without a bias
+ *             in the second half of its place
  *
  * The address of 16 bytes of a row of the bias turns with the row, so that no two of a matrix share
  * a bank.
@@ -13,6 +14,9 @@
 #include "cuda/kernel/backward/items.cuh"
 #include "cuda/kernel/ptx/tensor.cuh"
 #include "cuda/kernel/rows/flags.cuh"
+
+/* How kernels read masks and biases: element by element, by tables, or as the problem has it. */
+enum TileReads { READ_GATHERED = 1, READ_COPIED = 2, READ_EITHER = 3 };
 
 /* Copies ROWS rows from `row` on of a tensor, and the last row for those behind it: WIDTH bytes
  * each, from `from` on in row 0, of which `there` exist. All lanes of the warp. */
@@ -58,6 +62,7 @@ __device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool b
 #pragma unroll 1
     for (int r = lane; r < ROWS; r += 32) {
         const uint4 x = ptx::load_shared_16(mask + r * 16);
+        __syncwarp();
         const uint32_t flags[4] = {byte_flags(x.x), byte_flags(x.y), byte_flags(x.z),
                                    byte_flags(x.w)};
 #pragma unroll
@@ -119,29 +124,30 @@ struct ScoreTile {
     }
     template <int ROWS> __device__ __forceinline__ uint32_t mask_table() const
     {
-        return tables + 16 * ROWS * 2;
+        return tables + 16 * ROWS * (a.steps.bias == ATTN_CUDA_COPIED_2 ? 2 : 1);
     }
 
     /* Copies the warp's bias and mask of the tile of ROWS rows to shared memory, or asks for them
      * where their elements are read one by one. All lanes, which have read those of the tile
      * before. */
-    template <int ROWS, bool TABLED> __device__ __forceinline__ void fetch() const
+    template <int ROWS, TileReads READS> __device__ __forceinline__ void fetch() const
     {
         const attn_problem &p = a.grads.problem;
-        if constexpr (TABLED) {
+        constexpr bool COPIES = (READS & READ_COPIED) != 0, ALL = READS == READ_COPIED;
+        if constexpr (COPIES) {
             __syncwarp();
         }
-        if (TABLED && a.steps.bias == ATTN_CUDA_COPIED_2) {
+        if (COPIES && a.steps.bias == ATTN_CUDA_COPIED_2) {
             copy_rows<ROWS, 32>(bias_table(), p.bias, a.steps.bias_row);
-        } else if (p.bias.data != NULL) {
+        } else if (!ALL && p.bias.data != NULL) {
             prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
         }
-        if (TABLED && a.steps.mask_copied) {
+        if (COPIES && a.steps.mask_copied) {
             copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
-        } else if (p.mask.data != NULL) {
+        } else if (!ALL && p.mask.data != NULL) {
             prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
         }
-        if constexpr (TABLED) {
+        if constexpr (COPIES) {
             ptx::copy_async_commit();
         }
     }
