@@ -31,8 +31,9 @@ __device__ __forceinline__ void copy_table(uint32_t to, const char *from, int64_
 #pragma unroll
     for (int i = 0; i < ROWS; i += 32 / PIECES) {
         const int r = first + i, turned = PIECES > 1 ? piece ^ r / 4 % 2 : piece;
-        ptx::copy_async_16(to + r * WIDTH + turned * 16,
-                           from + (bytes > 0 ? min(row + r, last_row) : 0) * row_step, bytes);
+        if (r < ROWS)
+            ptx::copy_async_16(to + r * WIDTH + turned * 16,
+                               from + (bytes > 0 ? min(row + r, last_row) : 0) * row_step, bytes);
     }
 }
 
@@ -53,15 +54,16 @@ __device__ __forceinline__ uint32_t hide_two(uint32_t bias, uint32_t flags, int 
 }
 
 /* Makes a mask part of the bias, minus infinity where it hides; without a bias 0 elsewhere. never:
- * minus infinity twice, in the 16 bits of the bias's type. Each lane has rows of its own. */
+ * minus infinity twice, in the 16 bits of the bias's type. repeats: the mask's last row is that of
+ * all. Each lane has rows of its own. */
 template <int ROWS>
-__device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool biased,
+__device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool repeats, bool biased,
                                             uint32_t never)
 {
     const int lane = ptx::thread() % 32;
 #pragma unroll 1
     for (int r = lane; r < ROWS; r += 32) {
-        const uint4 x = ptx::load_shared_16(mask + r * 16);
+        const uint4 x = ptx::load_shared_16(mask + (repeats ? ROWS - 1 : r) * 16);
         __syncwarp();
         const uint32_t flags[4] = {byte_flags(x.x), byte_flags(x.y), byte_flags(x.z),
                                    byte_flags(x.w)};
@@ -142,7 +144,9 @@ struct ScoreTile {
         } else if (!ALL && p.bias.data != NULL) {
             prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
         }
-        if (COPIES && a.steps.mask_copied) {
+        if (COPIES && a.steps.mask_copied && a.steps.mask_row == 0) {
+            copy_rows<1, 16>(mask_table<ROWS>() + (ROWS - 1) * 16, p.mask, 0);
+        } else if (COPIES && a.steps.mask_copied) {
             copy_rows<ROWS, 16>(mask_table<ROWS>(), p.mask, a.steps.mask_row);
         } else if (!ALL && p.mask.data != NULL) {
             prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
@@ -168,7 +172,7 @@ struct ScoreTile {
         __syncwarp();
         if (a.steps.mask_copied) {
             const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
-            hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), biased,
+            hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), a.steps.mask_row == 0, biased,
                               has_wide_table() ? 0xff80ff80 : 0xfc00fc00);
             __syncwarp();
         }
