@@ -184,6 +184,7 @@ def flex():
             for at, n in enumerate(q.shape[:2])
         ]
         blocks = create_block_mask(sees, *each, nq, nk, device="cuda", _compile=True)
+    torch.compiler.reset()  # it compiles a function for 8 problems, then no more
     call = torch.compile(flex_attention, dynamic=False)
     steps = score if cap > 0 or bias is not None or slopes is not None else None
     options = {

@@ -70,6 +70,16 @@ static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                       (double)problem->heads);
 }
 
+/* True if CTAs of a kernel do one item after the other (STAYS, shape_sm90.cuh). */
+static bool has_staying(int kernel)
+{
+    const attn_cuda_kernel *const k = &attn_cuda_kernels[kernel];
+    return k->family == ATTN_CUDA_BACKWARD_SM90_LIGHT ? k->d <= 64
+           : k->family == ATTN_CUDA_BACKWARD_SM90 || k->family == ATTN_CUDA_BACKWARD_SM90_F32
+               ? k->d <= 128
+               : false;
+}
+
 /* dK and dV, or dQ, by backward_sm90. */
 static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
                             uint64_t bad_offset)
@@ -89,9 +99,7 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         count *= (double)launch.items.shares;
         launch.items.count = (int64_t)count;
         plan->items += launch.items.count;
-        const bool stays = plan->params.whole && !attn_cuda_grad_is_stepped(problem) &&
-                           attn_cuda_kernels[kernel].d <= 128;
-        if (stays && count <= INT32_MAX) { /* run_sm90.cuh */
+        if (plan->params.whole && has_staying(kernel) && count <= INT32_MAX) {
             count = fmin(count, cuda->multiprocessors);
         }
     }

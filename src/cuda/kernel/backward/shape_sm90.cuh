@@ -36,7 +36,8 @@ struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
                           TABLED = (STEPS & GRAD_TABLED) != 0, DROPS = STEPS != GRAD_SCALED,
                           LIGHT = DROPS && !STEPPED, WIDE = FIXED_ == 64,
-                          STAYS = !DROPS && !WIDE; /* a CTA does one item after the other */
+                          STAYS = (!DROPS || (LIGHT && !TABLED && D_ <= 64)) &&
+                                  !WIDE; /* a CTA does one item after the other */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */

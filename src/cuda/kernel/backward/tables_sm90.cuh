@@ -31,9 +31,10 @@ __device__ __forceinline__ void copy_table(uint32_t to, const char *from, int64_
 #pragma unroll
     for (int i = 0; i < ROWS; i += 32 / PIECES) {
         const int r = first + i, turned = PIECES > 1 ? piece ^ r / 4 % 2 : piece;
-        if (r < ROWS)
+        if (r < ROWS) {
             ptx::copy_async_16(to + r * WIDTH + turned * 16,
                                from + (bytes > 0 ? min(row + r, last_row) : 0) * row_step, bytes);
+        }
     }
 }
 
