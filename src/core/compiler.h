@@ -33,8 +33,11 @@
         __builtin_prefetch(p, 0, 2); \
         __asm__ volatile("");        \
     } while (0)
+/* Prefetch to the L1 cache, in loops that do more. */
+#define ATTN_PREFETCH_NEAR(p) __builtin_prefetch(p, 0, 3)
 #else
 #define ATTN_PREFETCH(p) ((void)0)
+#define ATTN_PREFETCH_NEAR(p) ((void)0)
 #endif
 
 #if defined(__GNUC__) && !defined(ATTN_COMPILE_FAST)

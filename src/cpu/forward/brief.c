@@ -74,31 +74,57 @@ void attn_brief_plan(attn_cpu_plan *plan, const attn_problem *problem)
 /* Rows of each lane. */
 typedef struct lane_rows {
     const void *q[ATTN_MAX_STRIP];
-    const void *k[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
-    const void *each_k[ATTN_MAX_STRIP]; /* with plan->side: the keys of the lanes' heads, once */
+    bool side;                          /* the keys of the lanes' heads are listed once .. */
+    const void *each_k[ATTN_MAX_STRIP]; /* .. here */
+    const void *k[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP]; /* else for each lane */
     const char *v[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
     void *o[ATTN_MAX_STRIP];
     int lanes;
 } lane_rows;
 
-/* Lists the rows of a KV head's queries. */
-static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head,
-                       bool side)
+/* Bytes from row to row and from head to head: a row's address takes an addition. */
+typedef struct row_steps {
+    int64_t row, head;
+} row_steps;
+
+static row_steps steps_of(const attn_tensor *tensor)
 {
-    const int64_t first = kv_head * problem->group, k_step = attn_axis_step(&problem->k, 1),
-                  v_step = attn_axis_step(&problem->v, 1);
+    return (row_steps){attn_axis_step(tensor, 1), attn_axis_step(tensor, 2)};
+}
+
+typedef struct call_steps {
+    row_steps q, k, v, o;
+} call_steps;
+
+static call_steps all_steps(const attn_problem *problem)
+{
+    return (call_steps){steps_of(&problem->q), steps_of(&problem->k), steps_of(&problem->v),
+                        steps_of(&problem->o)};
+}
+
+/* Lists the rows of the queries of KV head number `at`, counted over the batch. */
+static void list_group(lane_rows *rows, const attn_problem *problem, const call_steps *steps,
+                       int64_t at, bool side)
+{
+    const int64_t b = at / problem->kv_heads, kv_head = at % problem->kv_heads,
+                  group = problem->group;
     const char *k = attn_at(&problem->k, b, 0, kv_head, 0),
                *v = attn_at(&problem->v, b, 0, kv_head, 0);
+    char *q = attn_at(&problem->q, b, 0, kv_head * group, 0),
+         *o = attn_at(&problem->o, b, 0, kv_head * group, 0);
     const int begin = rows->lanes;
     for (int64_t i = 0; i < problem->q.shape[1]; i++) {
-        for (int64_t head = first; head < first + problem->group; head++, rows->lanes++) {
-            rows->q[rows->lanes] = attn_at(&problem->q, b, i, head, 0);
-            rows->o[rows->lanes] = attn_at(&problem->o, b, i, head, 0);
+        for (int64_t head = 0; head < group; head++, rows->lanes++) {
+            rows->q[rows->lanes] = q + i * steps->q.row + head * steps->q.head;
+            rows->o[rows->lanes] = o + i * steps->o.row + head * steps->o.head;
         }
     }
-    for (int64_t key = 0; key < problem->keys; key++, k += k_step, v += v_step) {
+    for (int64_t key = 0; key < problem->keys; key++, k += steps->k.row, v += steps->v.row) {
         for (int lane = begin; lane < rows->lanes; lane++) {
-            rows->k[key][lane] = k, rows->v[key][lane] = v;
+            rows->v[key][lane] = v;
+        }
+        for (int lane = begin; lane < rows->lanes && !side; lane++) {
+            rows->k[key][lane] = k;
         }
         if (side) {
             rows->each_k[begin + key] = k;
@@ -109,22 +135,21 @@ static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, 
 /* Lists the rows of KV heads from number `first` on, counted over the batch, as many as a strip
  * holds. Returns the number of the next one. */
 static int64_t list_rows(lane_rows *rows, const attn_cpu_plan *plan, const attn_problem *problem,
-                         int64_t first)
+                         const call_steps *steps, int64_t first)
 {
-    const int64_t heads = problem->kv_heads, all = problem->batch * heads,
-                  most = plan->table->strip / (problem->q.shape[1] * problem->group),
+    const int64_t all = problem->batch * problem->kv_heads,
+                  each = problem->q.shape[1] * problem->group, most = plan->table->strip / each,
                   end = all - first < most ? all : first + most;
     rows->lanes = 0;
+    rows->side = plan->side && (end - first) * each > ROW_GROUP;
     for (int64_t head = first; head < end; head++) {
-        list_group(rows, problem, head / heads, head % heads, plan->side);
+        list_group(rows, problem, steps, head, rows->side);
     }
     const int lanes = plan->table->vector_bits / 8 / plan->table->real_size,
               end_lane = (rows->lanes + lanes - 1) / lanes * lanes; /* which pack_q reads */
     for (int lane = rows->lanes; lane < end_lane; lane++) {
         rows->q[lane] = rows->each_k[lane] = NULL;
-    }
-    for (int64_t key = 0; key < problem->keys; key++) {
-        for (int lane = rows->lanes; lane < end_lane; lane++) {
+        for (int64_t key = 0; key < problem->keys && !rows->side; key++) {
             rows->k[key][lane] = NULL;
         }
     }
@@ -163,12 +188,11 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
         return;
     }
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
-    const bool side = job->plan->side && rows->lanes > ROW_GROUP;
-    if (side) {
+    if (rows->side) {
         table->pack_q(kt, rows->each_k, 1, problem->k.dtype, d, 1, rows->lanes);
         table->side_qk(s, kt, qt, d, (int)keys, rows->lanes);
     }
-    for (int64_t key = 0; key < keys && !side; key++) {
+    for (int64_t key = 0; key < keys && !rows->side; key++) {
         table->pack_q(kt, rows->k[key], 1, problem->k.dtype, d, 1, rows->lanes);
         table->own_qk(s + key * table->strip * table->real_size, kt, qt, d, rows->lanes);
     }
@@ -210,10 +234,11 @@ static void brief_task(const void *arg, int64_t index, int32_t thread)
     const brief_job *job = arg;
     const attn_problem *problem = job->problem;
     const int64_t heads = problem->batch * problem->kv_heads;
+    const call_steps steps = all_steps(problem);
     lane_rows rows;
     (void)index, (void)thread;
     for (int64_t head = 0; head < heads && *job->finite;) {
-        head = list_rows(&rows, job->plan, problem, head);
+        head = list_rows(&rows, job->plan, problem, &steps, head);
         *job->finite = run_rows(job, &rows);
     }
 }

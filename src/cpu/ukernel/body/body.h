@@ -11,7 +11,8 @@
  * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
  * not (keys whose scores wait in registers from chunk to chunk; it divides MR), COLUMNS, or not
- * (body_values.h), EACH_STEP, or not (a pragma for loops over the products of a group), and
+ * (body_values.h), EACH_STEP, or not (a pragma for loops over the products of a group), FETCHED, or
+ * not (lines of each row of K to fetch a group ahead), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -94,15 +95,24 @@ ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t
 }
 
 /* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the
- * next, `ahead` of each sum: a burst of stores may keep the multipliers waiting. */
+ * next, `ahead` of each sum: a burst of stores may keep the multipliers waiting. With `in_rows` the
+ * factors of a sum lie side by side, in lines that no other sum reads: these are fetched a group
+ * ahead. */
 ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
-                            int64_t n, int64_t count, FN(sum_end) end, const int ahead,
-                            const int rows, const int width)
+                            int64_t n, int64_t count, FN(sum_end) end, const bool in_rows,
+                            const int ahead, const int rows, const int width)
 {
     vec sum[2 * MR][NV];
     ATTN_UNROLL for (int r = 0; r < rows; r++)
         FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
     for (; count > 0; count -= rows, to += rows * STRIP) {
+        (void)in_rows;
+#ifdef FETCHED
+        ATTN_UNROLL for (int r = 0; r < rows && in_rows; r++) {
+            ATTN_UNROLL for (int i = 0; i < FETCHED; i++)
+                ATTN_PREFETCH_NEAR(a + (rows + r) * apart + i * (64 / (int)sizeof *a));
+        }
+#endif
         FN(group)(sum, a, apart, step, b, ahead, n, rows, width);
         a += rows * apart;
         ATTN_UNROLL for (int r = 0; r < rows; r++) {
@@ -115,14 +125,14 @@ ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step
 }
 
 ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
-                          int64_t n, int64_t count, FN(sum_end) end, const int rows,
-                          const int width)
+                          int64_t n, int64_t count, FN(sum_end) end, const bool in_rows,
+                          const int rows, const int width)
 {
     const int ahead = width == NV ? AHEAD : 0;
     if (n >= ahead) {
-        FN(groups)(to, a, apart, step, b, n, count, end, ahead, rows, width);
+        FN(groups)(to, a, apart, step, b, n, count, end, in_rows, ahead, rows, width);
     } else {
-        FN(groups)(to, a, apart, step, b, n, count, end, 0, 1, width);
+        FN(groups)(to, a, apart, step, b, n, count, end, false, 0, 1, width);
     }
 }
 
@@ -174,7 +184,8 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
 #endif
     do {
         int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, rows, width);
+        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, true, rows,
+                 width);
         c += ATTN_DOT_CHUNK;
     } while (c < d);
 }
@@ -229,10 +240,11 @@ ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv
     const FN(sum_end) end = {false, alpha};
     ot += first * STRIP, x += first;
     if (twice > 0) {
-        FN(sums)(ot, x, 1, dv_pad, p, n, twice, end, 2 * MR, width);
+        FN(sums)(ot, x, 1, dv_pad, p, n, twice, end, false, 2 * MR, width);
     }
     if (count > twice) {
-        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, count - twice, end, MR, width);
+        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, count - twice, end, false, MR,
+                 width);
     }
 }
 
@@ -305,69 +317,7 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
-/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if
- * all are NULL. */
-ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row,
-                            int64_t first, int64_t stride, int32_t dtype, int64_t n)
-{
-    static const real zeros[FN(CHUNK)];
-    const bool in_place = FN(in_place)(stride, dtype, n);
-    bool any = false;
-    for (int i = 0; i < VL; i++) {
-        const char *at = row[i] ? (const char *)row[i] + first : NULL;
-        any |= at != NULL;
-        from[i] = !at ? zeros : in_place ? (const real *)(const void *)at : tile[i];
-        if (at && !in_place) {
-            FN(widen)(tile[i], at, stride, dtype, n);
-        }
-    }
-    return any;
-}
-
-/* Moves columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
-ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by,
-                                  const bool whole)
-{
-    vec x[VL];
-    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
-    FN(transpose)(x);
-    ATTN_UNROLL for (int i = 0; i < VL; i++) {
-        if (whole || c + i < n) {
-            v_store(to + (c + i) * STRIP, v_mul(x[i], by));
-        }
-    }
-}
-
-static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
-                       double factor, int lanes)
-{
-    real tile[VL][FN(CHUNK)];
-    const real *from[VL];
-    const vec by = v_set1((real)factor);
-    int64_t step = stride * attn_element_size(dtype);
-    if (FN(FEW) > 0 && lanes <= 4 && FN(in_place)(stride, dtype, d)) {
-        FN(pack_q_quads)(qt, row, d, by);
-        return;
-    }
-    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
-        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
-        for (int lane = 0; lane < lanes; lane += VL) {
-            real *to = (real *)qt + c0 * STRIP + lane;
-            bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
-            int64_t c = 0;
-            for (; !any && c < n; c++) {
-                v_store(to + c * STRIP, v_set1(0));
-            }
-            for (; c + VL <= n; c += VL) {
-                FN(pack_q_block)(to, from, c, n, by, true);
-            }
-            if (c < n) {
-                FN(pack_q_block)(to, from, c, n, by, false);
-            }
-        }
-    }
-}
-
+#include "cpu/ukernel/body/body_pack.h"
 #include "cpu/ukernel/body/body_grad_rows.h"
 
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {

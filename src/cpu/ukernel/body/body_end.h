@@ -25,6 +25,7 @@
 #undef MR
 #undef NV
 #undef AHEAD
+#undef FETCHED
 #undef HELD
 #undef COLUMNS
 #undef VALUE_ROWS

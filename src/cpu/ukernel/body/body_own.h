@@ -69,22 +69,28 @@ static bool FN(own_fits)(const void *const *q, const void *const *keys, int32_t 
                          int lanes)
 {
     enum { LIMIT_SHARE = 1024 }; /* the sum below is rounded, too */
-    vec sum = v_set1(0);
+    const int count = 2;         /* chains side by side: a single one would wait for itself */
+    vec sum[2] = {v_set1(0), v_set1(0)};
     real of[VL], all = 0;
     for (int lane = 0; lane < lanes; lane++) {
-        for (int64_t c = 0; c < d; c += VL) {
-            sum = v_fma(v_abs(FN(load_row)(q[lane], c, dtype)),
-                        v_abs(FN(load_row)(keys[lane], c, dtype)), sum);
+        int64_t c = 0;
+        for (; c + 2 * VL <= d; c += 2 * VL) {
+            EACH sum[k] = v_fma(v_abs(FN(load_row)(q[lane], c + k * VL, dtype)),
+                                v_abs(FN(load_row)(keys[lane], c + k * VL, dtype)), sum[k]);
+        }
+        for (; c < d; c += VL) {
+            sum[0] = v_fma(v_abs(FN(load_row)(q[lane], c, dtype)),
+                           v_abs(FN(load_row)(keys[lane], c, dtype)), sum[0]);
         }
     }
-    v_store(of, sum);
+    v_store(of, v_add(sum[0], sum[1]));
     for (int i = 0; i < VL; i++) {
         all += of[i];
     }
     return all < REAL_MAX / LIMIT_SHARE;
 }
 
-enum { FN(OWN_SUMS) = 4 };
+enum { FN(OWN_SUMS) = 4, FN(OWN_MANY) = 8 }; /* vectors of columns at a time */
 
 /* `count` vectors of columns, from c on, of V^T P of a lane. */
 ATTN_INLINE void FN(own_sums)(vec *sum, const attn_own *rows, const real *p, int lane, int64_t c,
@@ -104,15 +110,17 @@ typedef struct FN(own_divisor) {
     bool one, quick;
 } FN(own_divisor);
 
-/* Stores quotients of sums. Returns what is a NaN if a sum is not finite. */
+/* Stores quotients of sums. Returns what is a NaN if a sum is not finite, which those of quick
+ * quotients are. */
 ATTN_INLINE vec FN(own_quotients)(real *to, const vec *sum, const FN(own_divisor) * d, vec bad,
                                   const int count)
 {
-    const bool quick = d->quick && v_can_quotients(sum, count);
+    if (d->quick && v_can_quotients(sum, count)) {
+        EACH v_store(to + k * VL, v_add(v_quotient(sum[k], d->by, d->inverse), v_set1(0)));
+        return bad;
+    }
     EACH {
-        const vec y = d->one  ? sum[k]
-                      : quick ? v_quotient(sum[k], d->by, d->inverse)
-                              : FN(divide)(sum[k], d->by);
+        const vec y = d->one ? sum[k] : FN(divide)(sum[k], d->by);
         bad = v_fma(sum[k], v_set1(0), bad);
         v_store(to + k * VL, v_add(y, v_set1(0)));
     }
@@ -130,7 +138,11 @@ ATTN_INLINE vec FN(own_row)(const attn_own *rows, const real *p, const FN(own_di
         n = rows->dv - c < FN(CHUNK) ? rows->dv - c : FN(CHUNK);
         real *row = dtype == FN(OWN) ? (real *)(void *)to : tile;
         int64_t i = 0;
-        vec sum[FN(OWN_SUMS)];
+        vec sum[FN(OWN_MANY)];
+        for (; i + FN(OWN_MANY) * VL <= n; i += FN(OWN_MANY) * VL) {
+            FN(own_sums)(sum, rows, p, lane, c + i, dtype, FN(OWN_MANY));
+            bad = FN(own_quotients)(row + i, sum, d, bad, FN(OWN_MANY));
+        }
         for (; i + FN(OWN_SUMS) * VL <= n; i += FN(OWN_SUMS) * VL) {
             FN(own_sums)(sum, rows, p, lane, c + i, dtype, FN(OWN_SUMS));
             bad = FN(own_quotients)(row + i, sum, d, bad, FN(OWN_SUMS));
@@ -146,19 +158,26 @@ ATTN_INLINE vec FN(own_row)(const attn_own *rows, const real *p, const FN(own_di
     return bad;
 }
 
-static bool FN(own_pv)(const attn_own *rows, const void *p, const void *divisor)
+/* All rows of O. Returns what is a NaN if a sum is not finite. */
+ATTN_INLINE vec FN(own_rows)(const attn_own *rows, const real *p, const real *by,
+                             const int32_t dtype)
 {
-    const real *by = divisor;
-    vec bad = v_set1(0);
-    real of[VL], inverse[STRIP], any = 0;
+    real inverse[STRIP];
     const bool quick = rows->n > 1 && FN(inverses)(inverse, by, rows->lanes);
+    vec bad = v_set1(0);
     for (int lane = 0; lane < rows->lanes; lane++) {
         const FN(own_divisor) d = {v_set1(by[lane]), v_set1(quick ? inverse[lane] : 1),
                                    by[lane] == 1, quick};
-        bad = v_add(bad, rows->dtype == FN(OWN) ? FN(own_row)(rows, p, &d, lane, FN(OWN))
-                                                : FN(own_row)(rows, p, &d, lane, rows->dtype));
+        bad = v_add(bad, FN(own_row)(rows, p, &d, lane, dtype));
     }
-    v_store(of, bad);
+    return bad;
+}
+
+static bool FN(own_pv)(const attn_own *rows, const void *p, const void *divisor)
+{
+    real of[VL], any = 0;
+    v_store(of, rows->dtype == FN(OWN) ? FN(own_rows)(rows, p, divisor, FN(OWN))
+                                       : FN(own_rows)(rows, p, divisor, rows->dtype));
     for (int i = 0; i < VL; i++) {
         any += of[i];
     }

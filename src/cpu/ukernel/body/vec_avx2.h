@@ -9,6 +9,10 @@
  * a core has one thread, and a tenth where another one takes half of its operations. */
 #define EACH_STEP ATTN_UNROLL_4
 
+/* The lines of a chunk of f32. Rows of long head dims come from the second-level cache late where a
+ * core has half of its window. */
+#define FETCHED 2
+
 #define ivec __m256i
 #define IVL 4
 #define i_load(p) _mm256_loadu_si256((const __m256i *)(p))
