@@ -95,20 +95,19 @@ ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t
 }
 
 /* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the
- * next, `ahead` of each sum: a burst of stores may keep the multipliers waiting. With `in_rows` the
- * factors of a sum lie side by side, in lines that no other sum reads: these are fetched a group
- * ahead. */
+ * next, `ahead` of each sum: a burst of stores may keep the multipliers waiting. Factors that
+ * lie `far`, each sum's in a row of its own, are fetched a group ahead. */
 ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
-                            int64_t n, int64_t count, FN(sum_end) end, const bool in_rows,
+                            int64_t n, int64_t count, FN(sum_end) end, const bool far,
                             const int ahead, const int rows, const int width)
 {
     vec sum[2 * MR][NV];
     ATTN_UNROLL for (int r = 0; r < rows; r++)
         FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
     for (; count > 0; count -= rows, to += rows * STRIP) {
-        (void)in_rows;
+        (void)far;
 #ifdef FETCHED
-        ATTN_UNROLL for (int r = 0; r < rows && in_rows; r++) {
+        ATTN_UNROLL for (int r = 0; r < rows && far; r++) {
             ATTN_UNROLL for (int i = 0; i < FETCHED; i++)
                 ATTN_PREFETCH_NEAR(a + (rows + r) * apart + i * (64 / (int)sizeof *a));
         }
@@ -125,12 +124,12 @@ ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step
 }
 
 ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
-                          int64_t n, int64_t count, FN(sum_end) end, const bool in_rows,
+                          int64_t n, int64_t count, FN(sum_end) end, const bool far,
                           const int rows, const int width)
 {
     const int ahead = width == NV ? AHEAD : 0;
     if (n >= ahead) {
-        FN(groups)(to, a, apart, step, b, n, count, end, in_rows, ahead, rows, width);
+        FN(groups)(to, a, apart, step, b, n, count, end, far, ahead, rows, width);
     } else {
         FN(groups)(to, a, apart, step, b, n, count, end, false, 0, 1, width);
     }
@@ -170,6 +169,9 @@ ATTN_INLINE void FN(qk_held)(real *s, const real *k, const real *qt, int64_t d, 
 }
 #endif
 
+/* Rows of K of more columns are far apart: those of the next group do not come by themselves. */
+enum { FN(NEAR_COLUMNS) = 3 * ATTN_DOT_CHUNK };
+
 /* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were
  * stored long before. */
 ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
@@ -184,8 +186,8 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
 #endif
     do {
         int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, true, rows,
-                 width);
+        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL},
+                 d > FN(NEAR_COLUMNS), rows, width);
         c += ATTN_DOT_CHUNK;
     } while (c < d);
 }
