@@ -103,11 +103,49 @@ static void test_single_keys_with_special_scores(void **state)
     }
 }
 
+/* Sets a column of a head of a tensor. */
+static void fill_column(const attn_tensor *tensor, int64_t head, int64_t column, double value)
+{
+    const attn_tensor of_head = tensor_slice(*tensor, 2, head, 1),
+                      of_column = tensor_slice(of_head, 3, column, 1);
+    tensor_fill(&of_column, value);
+}
+
+/* Checks a line on all tables with a column of one head's Q, or V, set to a value. */
+static void check_column(const char *line, bool in_v, int64_t column, double value)
+{
+    op_trial brief = trial_open("%s lse=1", line), whole = trial_open("%s lse=1", line);
+    int count;
+    const char *const *names = tables_names(&count);
+    fill_column(in_v ? &brief.args->v : &brief.args->q, 1, column, value);
+    fill_column(in_v ? &whole.args->v : &whole.args->q, 1, column, value);
+    for (int table = 0; table < count; table++) {
+        check_bits(&brief, &whole, names[table]);
+    }
+    trial_close(&brief);
+    trial_close(&whole);
+}
+
+/* A number anywhere in a row counts, in each vector of columns and behind whole ones. */
+static void test_columns_with_special_numbers(void **state)
+{
+    static const double values[] = {NAN, INFINITY, 3e38, 1e-40};
+    (void)state;
+    for (int64_t column = 0; column < 40; column += 4) {
+        for (int i = 0; i < 4; i++) {
+            check_column("nq=1 nk=1 hq=8 d=40", false, column, values[i]);
+            check_column("nq=4 nk=4 hq=8 d=40 dv=104", true, column * 5 / 2, values[i]);
+            check_column("nq=1 nk=3 hq=32 hkv=8 d=64", true, column, values[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_heads_one_by_one),
         cmocka_unit_test(test_single_keys_with_special_scores),
+        cmocka_unit_test(test_columns_with_special_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
