@@ -45,6 +45,7 @@ enum {
  * to so many times as many blocks as schedule.least. */
 enum {
     ATTN_CUDA_FEW_TIMES = 4,
+    ATTN_CUDA_FEW_GROUP = 4, /* splits whose sums are added first */
     ATTN_CUDA_EVEN_SPLITS = 8,
     ATTN_CUDA_EVEN_TIMES = 2,
     ATTN_CUDA_MOST_SPLITS = 64
@@ -146,7 +147,7 @@ typedef struct attn_cuda_divisor {
 
 /* The members of a problem that every CTA of forward_few takes. */
 typedef struct attn_cuda_few {
-    /* ctas: of a block of rows, one for each split or one for all */
+    /* ctas: of a block of rows */
     attn_cuda_divisor ctas, blocks, kv_heads, group;
     int32_t nq, keys;
     /* blocks of keys of a split, where rows are one block that sees all keys of sequences of one
@@ -157,6 +158,7 @@ typedef struct attn_cuda_few {
     bool plain;
     bool top_left; /* the diagonal is 0, not keys - nq */
     bool light;    /* score steps are softcap, ALiBi and the scale alone */
+    uint8_t run;   /* splits of a CTA: one, a group, or all */
     attn_cuda_place k, v, q;
 } attn_cuda_few;
 

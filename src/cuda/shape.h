@@ -72,13 +72,13 @@
 #define ATTN_GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
 /* kernel/forward/few_shape.cuh: for each warp stages of 16 keys of K and V, with four factors a key
- * if they are codes; two sets of places of their rows. */
+ * if they are codes; places of their rows, and as many entries of a table as stages. */
 #define ATTN_FEW_IS_PLAIN(code) ((code) == ATTN_BF16 || (code) == ATTN_F16)
 #define ATTN_FEW_BITS(code) (ATTN_FEW_IS_PLAIN(code) ? 16 : (code) == ATTN_I4X2 ? 4 : 8)
 #define ATTN_FEW_STAGE(code, d) \
     (2 * 16 * (d)*ATTN_FEW_BITS(code) / 8 + (ATTN_FEW_IS_PLAIN(code) ? 0 : 4 * 16 * 4))
 #define ATTN_FEW_BYTES(code, d, warps, stages) \
-    ((warps) * ((stages)*ATTN_FEW_STAGE(code, d) + 2 * 2 * 16 * 8))
+    ((warps) * ((stages)*ATTN_FEW_STAGE(code, d) + (2 + (stages)) * 16 * 8))
 
 /* The same with Q of a tile of several sequences' rows. */
 #define ATTN_FEW_SHARED_ROWS 32

@@ -96,6 +96,9 @@ static void test_batch(void **state)
     /* CTAs with all splits of their rows, which have merges alone */
     compare("b=140 hq=8 hkv=2 nq=1 nk=300 d=128 dtype=bf16");
     compare("b=140 hq=8 hkv=2 nq=2 nk=300 d=72 dv=40 dtype=f16 page=16 causal=1");
+    /* with four of eight on the emulated GPU, where one sequence alone has one each */
+    compare("b=2 hq=4 hkv=1 nq=1 nk=1000 d=128 dtype=bf16");
+    compare("b=3 hq=4 hkv=1 nq=1 nk=1500 used_k=1500,1030,300 d=64 dtype=f16 page=16");
 }
 
 /* 132 multiprocessors have a few items each. */
@@ -106,6 +109,7 @@ static void test_many_items(void **state)
     compare("b=24 hq=128 hkv=1 nq=2 nk=2100 d=576 dv=512 dtype=bf16 view=1 page=16");
     compare("b=150 hq=16 hkv=1 nq=1 nk=700 d=576 dv=512 dtype=bf16 view=1");
     compare("b=40 hq=16 hkv=1 nq=4 nk=3000 d=128 dtype=bf16");
+    compare("b=8 hq=32 hkv=8 nq=1 nk=4096 d=128 dtype=bf16"); /* four splits of 16 a CTA */
     compare("b=300 hq=8 hkv=2 nq=1 nk=2100 d=64 dtype=bf16 page=16");
     compare("b=64 hq=32 hkv=8 nq=1 nk=1024 d=128 dtype=f16 inputs=outlier");
 }

@@ -180,7 +180,7 @@ static void assert_quotients(const attn_cuda_forward_params *params)
 {
     const attn_cuda_few *few = &params->few;
     const attn_cuda_divisor all[] = {few->ctas, few->blocks, few->kv_heads, few->group};
-    assert_int_equal(few->ctas.by, 8);
+    assert_int_equal(few->ctas.by, 12);
     assert_int_equal(few->kv_heads.by, 4);
     assert_true(few->plain && few->nq == 8 && few->keys == 3000);
     for (uint64_t n = 0; n <= (uint64_t)params->schedule.items; n++) {
@@ -208,7 +208,7 @@ static void test_few_rows(void **state)
     assert_true(plan.weight_loss == 0x1p-8 && plan.tile_products == 1);
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_string_equal(fake.last.kernel, "attn_forward_few_bf16_merge");
-    assert_int_equal(fake.last.params.schedule.items, 2 * 4 * 8); /* 47 blocks of 64 keys */
+    assert_int_equal(fake.last.params.schedule.items, 2 * 4 * 12); /* 47 blocks of 64 keys */
     assert_quotients(&fake.last.params);
     args.seqused_q = attn_tensor_bshd(fake_memory(6), ATTN_I32, 2, 1, 1, 1);
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
@@ -241,16 +241,17 @@ static attn_forward_args decode_args(int64_t batch, int64_t keys)
 
 /* Batches that fill a GPU have CTAs with all splits of their rows: no merge, no workspace, but as
  * many splits as one sequence alone, since bits follow from them. So have calls without a
- * workspace. */
+ * workspace. Others have CTAs with four splits each. */
 static void test_joined(void **state)
 {
     static const struct {
         int64_t batch, keys;
         uint32_t grid, each; /* blocks of a split */
         bool uneven;
-    } cases[] = {{64, 1024, 512, 2, false}, {1, 1024, 64, 2, false},    {64, 4096, 512, 8, false},
-                 {8, 4096, 512, 8, false},  {40, 4096, 2560, 8, false}, {1, 32768, 128, 32, false},
-                 {64, 1024, 512, 0, true},  {64, 4096, 4096, 0, true},  {1, 100, 8, 2, false}};
+    } cases[] = {{64, 1024, 512, 2, false},  {1, 1024, 64, 2, false},  {64, 4096, 512, 4, false},
+                 {1, 4096, 128, 4, false},   {8, 4096, 256, 4, false}, {40, 4096, 1280, 4, false},
+                 {1, 32768, 128, 32, false}, {64, 1024, 512, 0, true}, {64, 4096, 2048, 0, true},
+                 {1, 100, 8, 1, false}};
     attn_context *context;
     (void)state;
     fake_reset();
@@ -269,9 +270,13 @@ static void test_joined(void **state)
         const int before = fake.launches;
         const attn_cuda_forward_params p = params_of(context, &args);
         const bool joined = cases[i].grid == 8 * cases[i].batch;
+        const int splits = p.schedule.splits;
         assert_int_equal(bytes > 0, !joined);
         assert_int_equal(fake.launches - before, joined ? 1 : 2);
         assert_int_equal(p.few.ctas.by, cases[i].grid / 8 / cases[i].batch);
+        assert_int_equal(p.few.run, cases[i].grid == 8 * cases[i].batch * splits ? 1
+                                    : joined                                     ? splits
+                                                                                 : 4);
         assert_int_equal(p.few.each, cases[i].each);
         assert_int_equal(p.schedule.splits, alone.schedule.splits);
     }

@@ -153,22 +153,31 @@ bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel)
  * are UNEVEN_WAVES of CTAs. ROOM: CTAs that a multiprocessor takes at the most. */
 enum { START_TILES = 2, MERGE_TILES = 3, UNEVEN_TILES = 16, UNEVEN_WAVES = 8, ROOM = 3 };
 
-bool attn_cuda_few_joins(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
-                         const attn_problem *problem, const attn_cuda_schedule *schedule)
+int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
+                      const attn_problem *problem, const attn_cuda_schedule *schedule)
 {
     if (schedule->splits == 1 || !attn_cuda_few_can_join(kernel) ||
         attn_cuda_may_share(cuda, problem)) {
-        return false;
+        return 1;
     }
     const int64_t splits = schedule->splits, blocks = schedule->items / splits,
                   tiles = (problem->keys + kernel->keys - 1) / kernel->keys,
                   fit = cuda->shared_bytes / kernel->shared_bytes,
-                  room = cuda->multiprocessors * (fit < ROOM ? fit : ROOM),
-                  waves = (blocks + room - 1) / room, apart = (schedule->items + room - 1) / room,
-                  together = waves * (tiles + START_TILES),
-                  split = apart * (tiles / splits + START_TILES) + MERGE_TILES;
-    return together < split &&
-           (attn_problem_is_whole(problem) || tiles <= UNEVEN_TILES || waves >= UNEVEN_WAVES);
+                  room = cuda->multiprocessors * (fit < ROOM ? fit : ROOM);
+    const int64_t group = splits < ATTN_CUDA_FEW_GROUP ? splits : ATTN_CUDA_FEW_GROUP,
+                  runs[] = {1, group, splits};
+    int64_t best = 0, run = 1;
+    for (int i = 0; i < 3; i++) {
+        const int64_t ctas = (splits + runs[i] - 1) / runs[i],
+                      waves = (blocks * ctas + room - 1) / room, each = tiles * runs[i] / splits,
+                      time = waves * (each + START_TILES) + (ctas > 1 ? MERGE_TILES : 0);
+        const bool even =
+            attn_problem_is_whole(problem) || each <= UNEVEN_TILES || waves >= UNEVEN_WAVES;
+        if (i == 0 || (time < best && even)) {
+            best = time, run = runs[i];
+        }
+    }
+    return (int)run;
 }
 
 /* True if the rows of a KV head are one block that sees all keys, as many in all sequences. */
@@ -203,20 +212,21 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
-    return (attn_cuda_few){.ctas = divisor(plan->joined ? 1 : schedule->splits, schedule->items),
-                           .each = each_of_all(plan),
-                           .blocks = divisor(schedule->blocks, schedule->items),
-                           .kv_heads = divisor(problem->kv_heads, schedule->items),
-                           .group = divisor(problem->group, rows),
-                           .nq = (int32_t)problem->q.shape[1],
-                           .keys = (int32_t)problem->keys,
-                           .before =
-                               (int32_t)(problem->window_left < far ? problem->window_left : far),
-                           .after = (int32_t)(right < far ? right : far - 1),
-                           .plain = is_plain(problem),
-                           .top_left = problem->top_left,
-                           .light = has_light_steps(problem),
-                           .k = attn_cuda_place_of(&problem->k),
-                           .v = attn_cuda_place_of(&problem->v),
-                           .q = attn_cuda_place_of(&problem->q)};
+    return (attn_cuda_few){
+        .ctas = divisor((schedule->splits + plan->run - 1) / plan->run, schedule->items),
+        .run = (uint8_t)plan->run,
+        .each = each_of_all(plan),
+        .blocks = divisor(schedule->blocks, schedule->items),
+        .kv_heads = divisor(problem->kv_heads, schedule->items),
+        .group = divisor(problem->group, rows),
+        .nq = (int32_t)problem->q.shape[1],
+        .keys = (int32_t)problem->keys,
+        .before = (int32_t)(problem->window_left < far ? problem->window_left : far),
+        .after = (int32_t)(right < far ? right : far - 1),
+        .plain = is_plain(problem),
+        .top_left = problem->top_left,
+        .light = has_light_steps(problem),
+        .k = attn_cuda_place_of(&problem->k),
+        .v = attn_cuda_place_of(&problem->v),
+        .q = attn_cuda_place_of(&problem->q)};
 }

@@ -13,7 +13,7 @@ typedef struct attn_cuda_plan {
     char why[256];
     uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
     bool counted;             /* items are handed out by a counter, if there is a workspace */
-    bool joined;              /* a CTA of forward_few does all splits of its rows */
+    int run;                  /* splits of a CTA of forward_few */
     attn_tensor rounded;      /* O once more, in a narrower type; data == NULL: no */
     attn_rotated rotated;     /* at the workspace's start; its bytes must be there */
     uint64_t own_offset;      /* of attention's part of the workspace */
@@ -49,12 +49,12 @@ typedef struct attn_cuda_shared_plan {
 attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_plan *plan,
                                       attn_cuda_sharing *to);
 
-/* True for kernels of forward_few whose CTAs can do all splits of their rows. */
+/* True for kernels of forward_few whose CTAs can do several splits of their rows. */
 bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel);
 
-/* True if CTAs of forward_few are to do that: bits are the same. */
-bool attn_cuda_few_joins(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
-                         const attn_problem *problem, const attn_cuda_schedule *schedule);
+/* The splits that a CTA of forward_few is to do: bits are the same. */
+int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
+                      const attn_problem *problem, const attn_cuda_schedule *schedule);
 
 /* What forward_few's CTAs take of a placed plan's problem. */
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan);

@@ -43,7 +43,7 @@ static int32_t choose_fold(const attn_problem *problem, int32_t rows)
 enum {
     FILLED = 128 /* items */,
     LEAST_BLOCKS = 4,
-    FEW_BLOCKS = 2,
+    FEW_BLOCKS = 1,
     KEYS_PER_ROW = 8,
     MOST_SPLITS = 32
 };
@@ -220,12 +220,14 @@ static void plan_parts(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_p
                                                              : 1);
 }
 
-/* Gives each CTA of forward_few all splits of its rows. */
-static void join_splits(attn_cuda_plan *plan)
+/* Gives each CTA of forward_few so many splits of its rows. */
+static void join_splits(attn_cuda_plan *plan, int run)
 {
-    plan->joined = true;
-    plan->grid[0] = (uint32_t)(plan->params.schedule.items / plan->params.schedule.splits);
-    plan->merge = -1;
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
+    plan->run = run;
+    plan->grid[0] =
+        (uint32_t)(schedule->items / schedule->splits * ceil_div(schedule->splits, run));
+    plan->merge = run < schedule->splits ? plan->merge : -1;
 }
 
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)
@@ -242,7 +244,7 @@ void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *wor
         plan->params.parts.sums =
             plan->params.parts.states + schedule->items * plan->params.parts.rows * 4;
     } else if (attn_cuda_few_can_join(&attn_cuda_kernels[plan->kernel])) {
-        join_splits(plan);
+        join_splits(plan, schedule->splits);
     } else {
         schedule->items /= schedule->splits, schedule->splits = 1, plan->merge = -1;
         plan_grid(plan, cuda, schedule->items);
@@ -256,6 +258,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
     schedule->fold = schedule->fold > 1 ? schedule->fold : 1;
     schedule->splits = schedule->splits > 1 ? schedule->splits : 1;
+    plan->run = 1;
     schedule->inverse = ((1 << 16) + schedule->fold - 1) / schedule->fold;
     schedule->piece = 64 / schedule->fold, schedule->rows = kernel->rows / 64 * schedule->piece;
     int64_t rows = problem->q.shape[1], heads = problem->heads / schedule->fold, columns = heads;
@@ -286,8 +289,9 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->counted = is_counted(cuda, problem, grid) && kernel->loads != ATTN_CUDA_THREADS;
     plan->workspace_bytes = plan->counted ? COUNTER_BYTES : 0;
     plan_grid(plan, cuda, grid);
-    if (attn_cuda_few_joins(cuda, kernel, problem, schedule)) {
-        join_splits(plan);
+    const int run = attn_cuda_few_run(cuda, kernel, problem, schedule);
+    if (run > 1) {
+        join_splits(plan, run);
     }
     if (plan->merge >= 0) {
         plan_parts(plan, cuda, problem);

@@ -120,6 +120,32 @@ void later(std::function<void()> copy)
     run->copies.push_back(std::move(copy));
 }
 
+void copy_own(uint32_t to, const void *from, uint32_t bytes, uint32_t room)
+{
+    fibre &self = now();
+    self.copies.push_back({to, bytes, room, self.groups, from});
+}
+
+void close_own()
+{
+    now().groups++;
+}
+
+void wait_own(uint32_t left)
+{
+    fibre &self = now();
+    std::vector<own_copy> under_way;
+    for (const own_copy &x : self.copies) {
+        if (x.group + left < self.groups) {
+            memset(shared_at(x.to), 0, x.room);
+            memcpy(shared_at(x.to), x.from, x.bytes);
+        } else {
+            under_way.push_back(x);
+        }
+    }
+    self.copies = std::move(under_way);
+}
+
 static void changed()
 {
     run->progress++;
@@ -285,7 +311,8 @@ static void start_block(runner &r, const place &at)
     for (size_t n = 0; n < r.count; n++) {
         thread_state &thread = r.threads[n];
         thread.place = {(unsigned)n, 0, 0};
-        thread.exchanges = 0;
+        thread.exchanges = thread.groups = 0;
+        thread.copies.clear();
         begin(thread);
     }
     memset(shared, 0xFF, sizeof shared); /* nothing is left of blocks before */

@@ -9,6 +9,7 @@
 #include <functional>
 #include <stdint.h>
 #include <string.h>
+#include <vector>
 
 /* The dynamic shared memory of the running block. Kernels name it. */
 enum { EMULATED_SHARED_BYTES = 232448 };
@@ -21,9 +22,17 @@ struct place {
     unsigned x, y, z;
 };
 
+/* Bytes on their way to shared memory, and zeros up to `room` of them. */
+struct own_copy {
+    uint32_t to, bytes, room, group;
+    const void *from;
+};
+
 struct fibre {
     struct place place;
     uint32_t exchanges; /* operations of its warp that it has begun */
+    std::vector<own_copy> copies;
+    uint32_t groups; /* of copies, closed */
 };
 
 enum { GROUP_BARRIER = 16 };
@@ -87,6 +96,12 @@ bool mbarrier_done(uint32_t at, uint32_t parity);
 /* Does an asynchronous copy as late as it can be: when the block's threads wait for something. A
  * block's last copies may never be done. */
 void later(std::function<void()> copy);
+
+/* Copies of one thread (cp.async): done when it waits for their group, which `close` ends. wait:
+ * for all closed groups but the last `left`. */
+void copy_own(uint32_t to, const void *from, uint32_t bytes, uint32_t room);
+void close_own();
+void wait_own(uint32_t left);
 
 /* Runs all blocks of a grid. call(function, parameters) is one thread's work. */
 void run_grid(const struct place &grid, const struct place &threads, const char *name,

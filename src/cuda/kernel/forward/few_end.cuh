@@ -57,8 +57,9 @@ __device__ __forceinline__ void gather(const unsigned char *states, const unsign
     }
 }
 
-/* Splits are added from the right to the left, each to the sums of those before it: a CTA with all
- * splits of its rows does so as they end, the merge with what CTAs have left, to the same bits. */
+/* Splits are added from the right to the left, those of a group of ATTN_CUDA_FEW_GROUP to the sums
+ * of it, and groups to the sums of all: a CTA with several splits of its rows does so as they end,
+ * the merge with what CTAs have left, to the same bits. */
 template <int D> __device__ __forceinline__ void clear_row(GatheredRow<D> &row)
 {
     row.base = row.m = -INFINITY, row.l = 0;
@@ -80,7 +81,19 @@ __device__ __forceinline__ float add_share(float sum, float kept, float x, float
     return fmaf(x, share, __fmul_rn(sum, kept));
 }
 
-/* Adds a split. */
+/* Adds l and the columns of a row. */
+template <int D>
+__device__ __forceinline__ void add_sums(GatheredRow<D> &row, const GatheredRow<D> &x, float kept,
+                                         float share)
+{
+    row.l = add_share(row.l, kept, x.l, share);
+#pragma unroll
+    for (int j = 0; j < D / 32 && share != 0; j++) {
+        row.o[j] = add_share(row.o[j], kept, x.o[j], share);
+    }
+}
+
+/* Adds a split, or a group of them. */
 template <int D>
 __device__ __forceinline__ void add_split(GatheredRow<D> &row, const GatheredRow<D> &split)
 {
@@ -90,22 +103,19 @@ __device__ __forceinline__ void add_split(GatheredRow<D> &row, const GatheredRow
     const float base = fmaxf(row.base, split.base), kept = rebase(row.base, base),
                 share = rebase(split.base, base);
     row.base = base, row.m = fmaxf(row.m, split.m);
-    row.l = add_share(row.l, kept, split.l, share);
-#pragma unroll
-    for (int j = 0; j < D / 32 && share != 0; j++) {
-        row.o[j] = add_share(row.o[j], kept, split.o[j], share);
-    }
+    add_sums(row, split, kept, share);
 }
 
-/* Adds `count` splits, 32 at most, whose states and sums are `step` rows apart. Rows of sums lie
- * `columns` apart, all of which are sums if there are fewer than D. The first sums are asked for
- * before the states are there; those of a split without keys were not written. */
+/* Adds `count` splits, 32 at most, whose states and sums are `step` rows apart. group: of so many
+ * splits, or 32: they are sums of groups. Rows of sums lie `columns` apart, all of which are sums
+ * if there are fewer than D. The first sums are asked for before the states are there; those of a
+ * split without keys were not written. */
 template <int D>
 __device__ __forceinline__ void add_splits(const float4 *states, const float *sums, int64_t step,
-                                           int columns, int count, GatheredRow<D> &row)
+                                           int columns, int count, int group, GatheredRow<D> &row)
 {
     constexpr int EARLY = 16;
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, place = lane % group;
     const float4 state = lane < count ? states[lane * step] : make_float4(0, 0, 0, 0);
     float2 early[EARLY][D / 64];
     sums += 2 * lane;
@@ -124,22 +134,37 @@ __device__ __forceinline__ void add_splits(const float4 *states, const float *su
     const bool seen = state.y != 0;
     float base = seen ? state.x : -INFINITY, m = seen ? state.z : -INFINITY;
 #pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) { /* of this split and all to its right */
-        base = fmaxf(base, __shfl_sync(~0u, base, min(lane + lanes, 31)));
+    for (int lanes = 1; lanes < 32; lanes *= 2) { /* of this split and its group's to its right */
+        const float other = __shfl_sync(~0u, base, min(lane + lanes, 31));
+        base = place + lanes < group ? fmaxf(base, other) : base;
         m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
     }
     const float before = __shfl_sync(~0u, base, min(lane + 1, 31)),
-                kept = rebase(lane < 31 ? before : -INFINITY, base),
-                share = seen ? rebase(state.x, base) : 0;
-    clear_row(row);
-    row.base = __shfl_sync(~0u, base, 0), row.m = m;
+                kept = rebase(place + 1 < group ? before : -INFINITY, base),
+                share = seen ? rebase(state.x, base) : 0,
+                whole = __shfl_sync(~0u, base, lane - place); /* of the group */
+    float most = whole;
+#pragma unroll
+    for (int lanes = ATTN_CUDA_FEW_GROUP; lanes < 32; lanes *= 2) { /* and of all to its right */
+        most = fmaxf(most, __shfl_sync(~0u, most, min(lane + lanes, 31)));
+    }
+    const float others = __shfl_sync(~0u, most, min(lane + group, 31)),
+                groups_kept = rebase(lane + group < 32 ? others : -INFINITY, most),
+                group_share = whole == -INFINITY ? 0 : rebase(whole, most);
+    GatheredRow<D> part;
+    clear_row(part), clear_row(row);
+    row.base = __shfl_sync(~0u, most, 0), row.m = m;
     const auto add = [&](int i, const float2(&x)[D / 64]) {
         const float k = __shfl_sync(~0u, kept, i), s = __shfl_sync(~0u, share, i);
-        row.l = add_share(row.l, k, __shfl_sync(~0u, state.y, i), s);
+        part.l = add_share(part.l, k, __shfl_sync(~0u, state.y, i), s);
 #pragma unroll
         for (int j = 0; j < D / 64 && s != 0; j++) {
-            row.o[2 * j] = add_share(row.o[2 * j], k, x[j].x, s);
-            row.o[2 * j + 1] = add_share(row.o[2 * j + 1], k, x[j].y, s);
+            part.o[2 * j] = add_share(part.o[2 * j], k, x[j].x, s);
+            part.o[2 * j + 1] = add_share(part.o[2 * j + 1], k, x[j].y, s);
+        }
+        if (i % ATTN_CUDA_FEW_GROUP == 0 && i % group == 0) {
+            add_sums(row, part, __shfl_sync(~0u, groups_kept, i), __shfl_sync(~0u, group_share, i));
+            clear_row(part);
         }
     };
 #pragma unroll 4
@@ -346,13 +371,13 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     const uint32_t row = query * group + head % group, rows = (uint32_t)a.parts.rows;
     const int columns = a.parts.columns;
     const int64_t block = (sequence * p.kv_heads + head / group) * a.schedule.blocks + row / rows,
-                  part = block * a.schedule.splits * rows + row % rows;
+                  ctas = a.few.ctas.by, part = block * ctas * rows + row % rows;
     const attn_sequence whole = attn_problem_sequence(&p, sequence);
     GatheredRow<D> sums;
     read_arguments(a);
     ptx::wait_for_last_launch();
     add_splits((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
-               a.schedule.splits, sums);
+               (int)ctas, a.few.run > 1 ? 32 : ATTN_CUDA_FEW_GROUP, sums);
     OutputRow w = {whole, (int)head, (int)query, query < whole.nq_used};
     finish_gathered<DTYPE>(c, w, sums);
 }

@@ -1,9 +1,13 @@
 /*
  * few_load.cuh: a warp's keys of tiles into its part of shared memory, by cp.async: 16 rows of K
- * and V and their factors. A lane finds the place of one row: the entry of the table one tile ahead
- * of the place, the place one ahead of the copy, factors on their way until then. Behind a
- * sequence's last key its row is read again: its scores are masked, and all codes are finite
- * numbers.
+ * and V, their factors, and the entries of the table that say where rows are. A lane finds the
+ * place of one row. Nothing of a later tile is in registers, since what a register gets is waited
+ * for before it moves on, behind all copies that were asked for earlier:
+ *
+ *     entry of tile n + 2 STAGES - 1 | rows of n + STAGES - 1 | ... | place, factors of n + STAGES
+ *
+ * Behind a sequence's last key its row is read again: its scores are masked, and all codes are
+ * finite numbers.
  */
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
@@ -12,14 +16,9 @@
 
 template <class S> struct FewLoader {
     /* A row of the tensors: its place in a page, or in its sequence's tensor, and the number of
-     * that. An entry of the table stays as it came, in two words of which the second counts if the
-     * table is wide, until the row's place is found: whatever is made of it waits for it. */
+     * that. */
     struct Row {
-        uint32_t low, high;
-        int within;
-    };
-    struct Factors {
-        float scale, shift;
+        uint32_t page, within;
     };
     static constexpr int PIECES = S::ROW / 16, AT_ONCE = 32 / PIECES; /* of a row; rows copied */
     const attn_cuda_codes_params &c;
@@ -38,80 +37,128 @@ template <class S> struct FewLoader {
     {
         return threadIdx.x % 32 >= S::EACH;
     }
-    /* The lane's row of the item's n-th tile; behind the last key, its row. */
-    __device__ __forceinline__ Row look(int n) const
+    /* The lane's row of the item's n-th tile; of keys in pages, the number of the entry that says
+     * which page, and its place in that. */
+    __device__ __forceinline__ Row row(int n) const
     {
-        const attn_problem &p = c.forward.problem;
         const int key = (item.blocks.last - n) * S::KEYS +
                         (int)(threadIdx.x / 32 * S::EACH + threadIdx.x % S::EACH);
-        Row row = {(uint32_t)item.sequence.tensor, 0,
-                   (int)item.sequence.k_first + min(max(key, 0), item.band.keys - 1)};
-        if (p.paged) {
-            const int size = c.forward.pages.size;
-            const uint64_t within = (uint32_t)row.within;
-            int page = (int)(within * item.inverse >> 32); /* or one more */
-            row.within -= page * size;
+        Row row = {(uint32_t)item.sequence.tensor,
+                   (uint32_t)((int)item.sequence.k_first + min(key, item.band.keys - 1))};
+        if (c.forward.problem.paged) {
+            const uint32_t size = (uint32_t)c.forward.pages.size;
+            row.page = (uint32_t)((uint64_t)row.within * item.inverse >> 32); /* or one more */
+            row.within -= row.page * size;
             if (row.within >= size) {
-                page++, row.within -= size;
+                row.page++, row.within -= size;
             }
-            const int64_t entry =
-                item.sequence.index * p.table.stride[0] + page * p.table.stride[1];
-            ptx::load_entry((const char *)p.table.data + (entry << (item.wide ? 3 : 2)), item.wide,
-                            row.low, row.high);
         }
         return row;
     }
-    /* A page that the table names wrongly is cut to those there are. */
-    __device__ __forceinline__ uint32_t page_of(const Row &row) const
+    /* Where the entry of the lane's row lies: 8 bytes, or 4 and then its place in the page. */
+    __device__ __forceinline__ unsigned char *entry(int n) const
+    {
+        return shared + S::ENTRIES_AT + (n % S::STAGES * S::EACH + threadIdx.x % S::EACH) * 8;
+    }
+    /* Asks for the entry of the lane's row of the n-th tile. */
+    __device__ __forceinline__ void look(int n) const
+    {
+        const attn_tensor &t = c.forward.problem.table;
+        if (n < item.blocks.count) {
+            const Row r = row(n);
+            const int64_t at = item.sequence.index * t.stride[0] + (int)r.page * t.stride[1];
+            const char *from = (const char *)t.data + (at << (item.wide ? 3 : 2));
+            unsigned char *to = entry(n);
+            if (item.wide) {
+                ptx::copy_entry<8>(ptx::shared_address(to), from);
+            } else {
+                ptx::copy_entry<4>(ptx::shared_address(to), from);
+                *(uint32_t *)(to + 4) = r.within;
+            }
+        }
+    }
+    /* The same of the first tiles, two at a time; waits for them. */
+    __device__ __forceinline__ void look_first() const
+    {
+        if (!c.forward.problem.paged) {
+            return;
+        }
+#pragma unroll
+        for (int n = 0; n < S::STAGES; n += 2) {
+            const int mine = n + (int)values();
+            if (mine < S::STAGES) {
+                look(mine);
+            }
+        }
+        ptx::copy_async_commit();
+        ptx::copy_async_wait<0>();
+        __syncwarp();
+    }
+    __device__ __forceinline__ void look_ahead(int n) const
+    {
+        if (c.forward.problem.paged && !values()) {
+            look(n);
+        }
+    }
+    /* The lane's row of the n-th tile, whose entry is there. A page that the table names wrongly is
+     * cut to those there are. */
+    __device__ __forceinline__ Row found(int n) const
     {
         const attn_problem &p = c.forward.problem;
         if (!p.paged) {
-            return row.low;
+            return row(n);
         }
-        const uint32_t last = (uint32_t)(p.k.shape[0] - 1);
-        const int high = item.wide ? (int)row.high : (int)row.low >> 31;
-        return high == 0 ? min(row.low, last) : high < 0 ? 0 : last;
+        const uint2 words = *(const uint2 *)entry(n);
+        const int last = (int)p.k.shape[0] - 1, low = (int)words.x, high = (int)words.y;
+        if (!item.wide) {
+            return {(uint32_t)min(max(low, 0), last), words.y};
+        }
+        return {high == 0  ? min(words.x, (uint32_t)last)
+                : high < 0 ? 0
+                           : (uint32_t)last,
+                row(n).within};
     }
-    /* Leaves the row's place for the warp, and asks for its factors. */
-    __device__ __forceinline__ Factors find(int n, const Row &row) const
+    /* Leaves the place of the lane's row of the n-th tile for the warp, and asks for the row's
+     * factors. */
+    __device__ __forceinline__ void find(int n) const
     {
-        const char **place =
-            (const char **)(shared + S::PLACES_AT) + n % 2 * 2 * S::EACH + threadIdx.x % 32;
-        Factors f = {1, 0};
-        const uint32_t page = page_of(row), within = (uint32_t)row.within;
-        *place = item.places[values() ? V_CODES : K_CODES].at(page, within);
-        if (S::Codes::PLAIN) {
-            return f;
+        if (n >= item.blocks.count) {
+            return;
         }
-        const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
-        const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
-        if (of[0].first != NULL) {
-            f.scale = load_real<float>(of[0].at(page, within), dtype);
+        const Row r = found(n);
+        const char **place = (const char **)(shared + S::PLACES_AT) + threadIdx.x % 32;
+        *place = item.places[values() ? V_CODES : K_CODES].at(r.page, r.within);
+        if (!S::Codes::PLAIN) {
+            const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
+            float *to = (float *)(stage(n) + S::FACTORS_AT) + (values() ? V_SCALE * S::EACH : 0) +
+                        threadIdx.x % S::EACH;
+            const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
+            factor(to, of[0], r, dtype, 1);
+            factor(to + S::EACH, of[1], r, dtype, 0);
         }
-        if (of[1].first != NULL) {
-            f.shift = load_real<float>(of[1].at(page, within), dtype);
+    }
+    /* A factor of the row; those of f32 are copied as rows are, others are waited for. */
+    static __device__ __forceinline__ void factor(float *to, const FewPlace &of, const Row &r,
+                                                  int32_t dtype, float absent)
+    {
+        if (of.first == NULL) {
+            *to = absent;
+        } else if (dtype == ATTN_F32) {
+            ptx::copy_async_4(ptx::shared_address(to), of.at(r.page, r.within));
+        } else {
+            *to = load_real<float>(of.at(r.page, r.within), dtype);
         }
-        return f;
     }
     __device__ __forceinline__ unsigned char *stage(int n) const
     {
         return shared + n % S::STAGES * S::STAGE;
-    }
-    __device__ __forceinline__ void put(int n, const Factors &f) const
-    {
-        if (S::Codes::PLAIN) {
-            return;
-        }
-        float *to = (float *)(stage(n) + S::FACTORS_AT) + (values() ? V_SCALE * S::EACH : 0) +
-                    threadIdx.x % S::EACH;
-        to[0] = f.scale, to[S::EACH] = f.shift;
     }
     /* Makes numbers of `bytes` bytes of stages where columns of rows are not copied: those of K
      * meet zeros of Q. */
     __device__ __forceinline__ void clear(unsigned char *first, int bytes) const
     {
         const attn_problem &p = c.forward.problem;
-        if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
+        if ((S::Codes::PLAIN || S::Codes::HALVES) && (p.d < S::D || p.dv < S::D)) {
             for (int at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16) {
                 *(uint4 *)(first + at) = make_uint4(0, 0, 0, 0);
             }
@@ -122,14 +169,12 @@ template <class S> struct FewLoader {
     __device__ __forceinline__ void copy(int n) const
     {
         if (n < item.blocks.count) {
-            const char *const *places =
-                (const char *const *)(shared + S::PLACES_AT) + n % 2 * 2 * S::EACH;
+            const char *const *places = (const char *const *)(shared + S::PLACES_AT);
             const attn_problem &p = c.forward.problem;
             const uint32_t to = ptx::shared_address(stage(n));
             copy_rows(to, places, (int)p.d * S::Codes::BITS / 8);
             copy_rows(to + S::TILE, places + S::EACH, (int)p.dv * S::Codes::BITS / 8);
         }
-        ptx::copy_async_commit();
     }
     /* bytes: of a row. Columns beyond them keep what was there, codes or cleared, all of which are
      * finite numbers, times 0. */

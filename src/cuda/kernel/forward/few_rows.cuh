@@ -18,7 +18,9 @@ template <class S> struct FewRows {
     float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
-    uint32_t q_at; /* SHARED: the lane's operands of Q in shared memory, instead of q */
+    float q_unit[S::TILES][2]; /* of rows of Q as f16 (Codes::HALVES) */
+    bool halves = false;       /* Q is f16 */
+    uint32_t q_at;             /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
     /* Operands of 8 rows and 32 columns. */
     __device__ __forceinline__ void operands(int t, int u, uint32_t (&to)[4]) const
@@ -32,6 +34,11 @@ template <class S> struct FewRows {
                 to[i] = q[t][u][i];
             }
         }
+    }
+    /* The unit of products of a row. */
+    __device__ __forceinline__ float unit(int t, int r) const
+    {
+        return S::Codes::HALVES ? q_unit[t][r] : S::Codes::UNIT;
     }
     /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
     __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -66,7 +73,7 @@ template <class S> struct FewRows {
             const char *from = place.data + item.sequence.tensor * place.batch +
                                item.query(c, r) * place.row + item.head(c, r) * place.head +
                                16 * (lane % 4);
-            float sum = 0;
+            float sum = 0, most = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
                 uint4 x = make_uint4(0, 0, 0, 0);
@@ -77,17 +84,74 @@ template <class S> struct FewRows {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int a = S::Codes::pair_column(i, 0), b = S::Codes::pair_column(i, 1);
-                    q[t][u][i] = S::Codes::PLAIN ? words[i]
-                                                 : ptx::permute(words[a / 2], words[b / 2],
-                                                                a % 2 ? 0x7632 : 0x5410);
+                    q[t][u][i] =
+                        S::Codes::PLAIN
+                            ? words[i]
+                            : ptx::permute(words[a / 2], words[b / 2],
+                                           (b % 2 ? 0x7600 : 0x5400) | (a % 2 ? 0x32 : 0x10));
                     const float2 pair = ptx::unpack_half<S::BF16>(words[i]);
                     sum += pair.x + pair.y;
+                    most = fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
                 }
             }
             if (!S::Codes::PLAIN) {
-                sum = quad_sum(sum);
-                q_sum[t][0] = __shfl_sync(~0u, sum, lane % 4 * 8);
-                q_sum[t][1] = __shfl_sync(~0u, sum, lane % 4 * 8 + 4);
+                share_number(quad_sum(sum), q_sum[t]);
+            }
+            if constexpr (S::Codes::HALVES) {
+                most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+                share_number(fmaxf(most, __shfl_xor_sync(~0u, most, 2)), q_unit[t]);
+            }
+        }
+        if constexpr (S::Codes::HALVES) {
+            make_halves();
+        }
+    }
+    /* Gives each lane those of its rows of the accumulators. number: of row lane / 4. */
+    static __device__ __forceinline__ void share_number(float number, float (&to)[2])
+    {
+        const int lane = few_lane();
+        to[0] = __shfl_sync(~0u, number, lane % 4 * 8);
+        to[1] = __shfl_sync(~0u, number, lane % 4 * 8 + 4);
+    }
+    /* The power of two that brings a row whose largest number is `most` below 2^15, as the bits of
+     * its exponent. */
+    static __device__ __forceinline__ int raised(float most)
+    {
+        return min(127 + 14 - ((int)(__float_as_uint(most) >> 23) - 127), 253);
+    }
+    /* Makes Q f16, each row times a power of two, if that holds all of its numbers; q_unit: of
+     * rows the largest numbers, then their units. */
+    __device__ __forceinline__ void make_halves()
+    {
+        bool exact = true;
+        uint32_t as_halves[S::TILES][S::UNITS][4];
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+            const int lane = few_lane(), r = lane / 4;
+            const float even = __shfl_sync(~0u, q_unit[t][0], r / 2),
+                        odd = __shfl_sync(~0u, q_unit[t][1], r / 2),
+                        times = __uint_as_float((uint32_t)raised(r % 2 ? odd : even) << 23);
+#pragma unroll
+            for (int i = 0; i < 4 * S::UNITS; i++) {
+                const float2 pair = ptx::unpack_half<true>(q[t][i / 4][i % 4]);
+                const uint32_t halves = ptx::pack_half<false>(pair.x * times, pair.y * times);
+                const float2 back = ptx::unpack_half<false>(halves);
+                exact = exact && back.x == pair.x * times && back.y == pair.y * times;
+                as_halves[t][i / 4][i % 4] = halves;
+            }
+        }
+        halves = __all_sync(~0u, exact);
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int i = 0; i < 4 * S::UNITS; i++) {
+                uint32_t &number = q[t][i / 4][i % 4];
+                number = halves ? as_halves[t][i / 4][i % 4] : number;
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const uint32_t unit = halves ? 254 - (uint32_t)raised(q_unit[t][r]) : 127;
+                q_unit[t][r] = __uint_as_float(unit << 23);
             }
         }
     }

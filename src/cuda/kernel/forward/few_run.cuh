@@ -2,7 +2,7 @@
  * few_run.cuh: an item of forward_few from its first tile to the sums of its warps. Each warp has
  * 16 keys of each tile, which it fetches for itself:
  *
- *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
+ *     copies of tile n + STAGES - 1 under way | tile n: S, softmax, P V | places of tile n + STAGES
  *
  * Warps meet at the end of a split (few_end.cuh).
  */
@@ -16,17 +16,18 @@ template <class S, class Ends>
 __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile,
                                           const Ends &ends)
 {
-    const typename FewLoader<S>::Row first = loader.look(0);
-    typename FewLoader<S>::Row row = loader.look(1);
-    typename FewLoader<S>::Factors factors = loader.find(0, first);
     tile.rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
+    loader.look_first();
+    loader.find(0);
 #pragma unroll 1
     for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
         const int next = n + S::STAGES - 1;
         ptx::copy_async_wait<S::STAGES - 2>();
         __syncwarp();
         loader.copy(next);
+        loader.look_ahead(next + S::STAGES);
+        ptx::copy_async_commit();
         if (next == 0) { /* behind the first keys, which take longer */
             if constexpr (S::SHARED) {
                 tile.rows.share_q(loader.c, loader.item);
@@ -34,12 +35,12 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
                 tile.rows.load_q(loader.c, loader.item);
             }
         }
-        const typename FewLoader<S>::Factors following = loader.find(next + 1, row);
-        row = loader.look(next + 2);
-        loader.put(next, factors);
-        factors = following;
         if (n >= 0) {
             tile.add(loader.stage(n), loader.item.blocks.last - n);
+        }
+        __syncwarp();
+        loader.find(next + 1);
+        if (n >= 0) {
             ends(n);
         }
     }
@@ -81,18 +82,20 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
 {
     constexpr int EACH = S::ROWS / S::WARPS; /* rows of a warp at the ends */
     const int warp = threadIdx.x / 32;
-    const bool all = c.forward.few.ctas.by == 1; /* splits */
-    GatheredRow<S::D> sums[EACH];
+    const bool all = c.forward.few.ctas.by == 1 /* splits */,
+               several = all || c.forward.few.run > 1;
+    GatheredRow<S::D> sums[EACH], group[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        clear_row(sums[i]);
+        clear_row(sums[i]), clear_row(group[i]);
     }
     FewRows<S> rows;
     const FewTile<S> tile(c, item, rows);
     const FewLoader<S> loader(c, item, shared + warp * S::WARP);
-    int left = item.blocks.count; /* tiles to the next end */
+    int left = item.blocks.count, split = 0; /* tiles to the next end; splits behind that */
     if (left > item.each) {
-        left -= (int)((uint32_t)(left - 1) / (uint32_t)item.each) * item.each;
+        split = (int)((uint32_t)(left - 1) / (uint32_t)item.each);
+        left -= split * item.each;
     }
     const auto ends = [&](int n) {
         if (--left > 0) {
@@ -110,13 +113,18 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
             if (r < item.rows) {
                 GatheredRow<S::D> row;
                 gather_warps<S>(stage - warp * S::WARP, S::WARP, r, row);
-                if (all) {
-                    add_split(sums[i], row);
-                } else {
+                if (!several) {
                     store_split<S>(c, item, r, row);
+                    continue;
+                }
+                add_split(group[i], row);
+                if (split % ATTN_CUDA_FEW_GROUP == 0) {
+                    add_split(sums[i], group[i]);
+                    clear_row(group[i]);
                 }
             }
         }
+        split--;
         if (n + 1 < item.blocks.count) {
             __syncthreads();
             loader.clear(stage, S::LEFT);
@@ -125,7 +133,7 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
     if (item.blocks.count > 0) {
         run_tiles<S>(loader, tile, ends);
     }
-    if (!all && item.blocks.count > 0) {
+    if (!several && item.blocks.count > 0) {
         return;
     }
 #pragma unroll 1

@@ -4,7 +4,7 @@
  *
  *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32, of
  *                    codes alone;
- *                    places of rows [2][2][16]
+ *                    places of rows [2][16] | entries of the table [STAGES][16]
  *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
  *     at the end, over all that: sums of warps [WARPS][ROWS][APART] f32 | their states
  *     [WARPS][ROWS]; RUNS: each warp's in the stage of the split's last tile
@@ -35,7 +35,8 @@ struct FewShape {
     static constexpr int FIRST_TENSOR = Codes::PLAIN ? FACTORS : 0;
     static constexpr int ROW = D * Codes::BITS / 8, TILE = EACH * ROW;
     static constexpr int FACTORS_AT = 2 * TILE, STAGE = ATTN_FEW_STAGE(CODE, D);
-    static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
+    static constexpr int PLACES_AT = STAGES * STAGE, ENTRIES_AT = PLACES_AT + 2 * EACH * 8,
+                         WARP = ENTRIES_AT + STAGES * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
     static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
@@ -100,7 +101,7 @@ struct FewRow {
 struct FewItem {
     attn_sequence sequence;
     attn_band band;
-    Blocks blocks; /* of this split, or of all */
+    Blocks blocks; /* of the CTA's splits */
     int each;      /* blocks of a split */
     int kv_head, first, rows;
     int64_t part;     /* the place of row 0 in a.parts */
@@ -206,22 +207,20 @@ __device__ __forceinline__ int few_each(const attn_cuda_forward_params &a, const
     return attn_cuda_split_each(&s, least, band.keys, all.count);
 }
 
-/* The blocks of one split of rows first .. first + rows - 1, or of all; each: of a split. Splits
- * are counted from the left, so that sequences of about one length are cut at the same keys. */
+/* The blocks of a CTA's splits, `run` of them, of rows first .. first + rows - 1; each: of a split.
+ * Splits are counted from the left, so that sequences of about one length are cut at the same
+ * keys. */
 template <class S>
 __device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
-                                             const attn_band &band, int first, int rows, int split,
-                                             bool all, int &each)
+                                             const attn_band &band, int first, int rows, int cta,
+                                             int run, int &each)
 {
     const int query = (int)quotient((uint32_t)first, a.few.group),
               last = (int)quotient((uint32_t)(first + rows - 1), a.few.group);
     Blocks b = key_blocks(band, query, last - query + 1, S::KEYS);
     each = a.schedule.splits == 1 ? b.count : few_each<S>(a, band, b);
-    if (all) {
-        return b;
-    }
-    const int before = split * each, begin = b.last - b.count + 1 + before;
-    b.count = max(min(b.count - before, each), 0);
+    const int before = cta * run * each, begin = b.last - b.count + 1 + before;
+    b.count = max(min(b.count - before, run * each), 0);
     b.last = begin + b.count - 1;
     b.end = min(b.end, (b.last + 1) * S::KEYS);
     return b;
@@ -231,18 +230,19 @@ __device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
  * few.each says so. */
 template <class S>
 __device__ __forceinline__ Blocks even_blocks(const attn_cuda_few &few, const attn_band &band,
-                                              int split, bool all)
+                                              int cta)
 {
-    const int count = (band.keys + S::KEYS - 1) / S::KEYS, begin = all ? 0 : split * few.each;
+    const int count = (band.keys + S::KEYS - 1) / S::KEYS, most = few.run * few.each,
+              begin = cta * most;
     Blocks b;
-    b.count = max(all ? count : min(count - begin, few.each), 0);
+    b.count = max(min(count - begin, most), 0);
     b.last = begin + b.count - 1;
     b.full_first = 0, b.full_last = clamp_key(band, band.to) / S::KEYS;
     b.end = min(band.keys, (b.last + 1) * S::KEYS);
     return b;
 }
 
-/* Finds an item: a split, or all, of a block of rows of a KV head of a sequence. */
+/* Finds an item: a split, or several, of a block of rows of a KV head of a sequence. */
 template <class S>
 __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint32_t index,
                                          FewItem &item)
@@ -265,10 +265,9 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
         fill_segment(a, (int)sequence + 1, item.sequence);
         item.band = attn_mask_band(&p, &item.sequence);
     }
-    const bool all = few.ctas.by == 1;
     int each = few.each;
-    item.blocks = S::RUNS && each > 0 ? even_blocks<S>(few, item.band, (int)place.cta, all)
+    item.blocks = S::RUNS && each > 0 ? even_blocks<S>(few, item.band, (int)place.cta)
                                       : few_blocks<S>(a, item.band, item.first, item.rows,
-                                                      (int)place.cta, all, each);
+                                                      (int)place.cta, few.run, each);
     item.each = each;
 }

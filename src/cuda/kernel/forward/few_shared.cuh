@@ -70,7 +70,7 @@ __device__ __forceinline__ uint32_t find_family(const attn_cuda_codes_params &c,
     int diagonal;
     const attn_band band = plain_band(c.forward, there ? first + lane : sequence, diagonal);
     int each;
-    const Blocks b = few_blocks<S>(c.forward, band, 0, (int)s.rows.by, split, false, each);
+    const Blocks b = few_blocks<S>(c.forward, band, 0, (int)s.rows.by, split, 1, each);
     const bool whole = there && b.count > 0 && !b.any_masked();
     const int last = __shfl_sync(~0u, b.last, own), count = __shfl_sync(~0u, b.count, own);
     const bool wanted = __shfl_sync(~0u, (int)whole, own),

@@ -29,7 +29,9 @@ template <class S> struct FewTile {
     {
     }
 
-    /* Products of the warp's keys with all rows. Returns what `unsound` says of the codes. */
+    /* Products of the warp's keys with all rows. Returns what `unsound` says of the codes. HALVES:
+     * in f16. */
+    template <bool HALVES>
     __device__ __forceinline__ uint32_t products(const unsigned char *k,
                                                  float (&s)[S::TILES][4]) const
     {
@@ -43,6 +45,10 @@ template <class S> struct FewTile {
             for (int i = 0; i < 2; i++) {
                 uint32_t w[WORDS];
                 load_words(w, k + S::beside(k_place, S::place(8 * i, 32 * u * S::Codes::BITS / 8)));
+                if constexpr (HALVES) {
+                    codes.row_halves(pairs[i], w);
+                    continue;
+                }
 #pragma unroll
                 for (int j = 0; j < WORDS; j++) {
                     unsound |= S::Codes::unsound(w[j]);
@@ -57,7 +63,7 @@ template <class S> struct FewTile {
                 for (int i = 0; i < 2; i++) {
                     const uint32_t left[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
                                               pairs[1][2 * i + 1]};
-                    mma::product<S::BF16>(half[t][i], left, q + 2 * i);
+                    mma::product<S::BF16 && !HALVES>(half[t][i], left, q + 2 * i);
                 }
             }
         }
@@ -100,7 +106,7 @@ template <class S> struct FewTile {
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     s[t][2 * i + r] =
-                        fmaf(s[t][2 * i + r] * S::Codes::UNIT, scale, shift * rows.q_sum[t][r]);
+                        fmaf(s[t][2 * i + r] * rows.unit(t, r), scale, shift * rows.q_sum[t][r]);
                 }
             }
         }
@@ -364,7 +370,8 @@ template <class S> struct FewTile {
             !S::SHARED && (item.blocks.masked(block) || (c.forward.steps && !c.forward.few.light));
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
-        uint32_t unsound = products(stage, s);
+        uint32_t unsound = S::Codes::HALVES && rows.halves ? products<S::Codes::HALVES>(stage, s)
+                                                           : products<false>(stage, s);
         scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH, masked, s);
         if (S::Codes::PLAIN && __builtin_expect(masked, false)) {
             clean_values(stage + S::TILE, s);

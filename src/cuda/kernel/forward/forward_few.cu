@@ -4,8 +4,8 @@
  * pieces of 16 bytes. Made for decoding: keys are read at the speed of memory, and may lie in pages
  * of any size.
  *
- * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or all
- * splits of up to 8 rows, one after the other, where keys have 16 bits.
+ * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or
+ * several splits of up to 8 rows, one after the other, where keys have 16 bits.
  */
 #include "cuda/kernel/forward/few_run.cuh"
 

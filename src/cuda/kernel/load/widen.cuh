@@ -1,13 +1,14 @@
 /*
  * widen.cuh: codes of 8 and 4 bits as numbers of 16 bits, which hold all of them: two at a time, by
  * arithmetic on the words in which they come. Codes that are no finite number (e4m3, e5m2) become
- * some finite one; `unsound` finds them. Elements of 16 bits stay as they are.
+ * some finite bf16 number; `unsound` finds them. Elements of 16 bits stay as they are.
  *
  * Eight neighbouring codes become four pairs in an order of their own (pair_column), in which
  * operands of Q are put as well. Four columns of two keys become pairs of keys.
  */
 #pragma once
 #include "core/code_types.h"
+#include "cuda/kernel/ptx/codes.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"
 #include "cuda/shape.h"
 
@@ -20,6 +21,8 @@ template <int CODE> struct Codes {
     /* Numbers are codes over this. A bf16 number of bits n < 256 is n 2^-133, subnormal or not, so
      * one multiply-add makes n 2^-6 less a bias of it. */
     static constexpr float UNIT = INTEGER ? 64 : 1;
+    /* Codes of K become f16 in fewer steps, NaN where they are, beside rows of Q that f16 holds. */
+    static constexpr bool HALVES = ptx::HAS_E4M3 && (CODE == ATTN_E4M3 || CODE == ATTN_E5M2);
 
     /* Masks that the compiler does not know: an instruction takes one constant. */
     struct Masks {
@@ -31,19 +34,19 @@ template <int CODE> struct Codes {
     }
     Masks mask;
 
-    /* The numbers of bytes 0 and 2. */
+    /* The numbers of bytes 0 and 2; of the codes that are floats, of bytes 0 and 1. */
     __device__ __forceinline__ uint32_t even(uint32_t w) const
     {
         if constexpr (CODE == ATTN_I8) { /* with a bias of 128 */
             return ptx::fma_halves<true>((w & mask.low) ^ 0x00800080, 0x7f007f00, 0xc000c000);
         } else {
-            return from_signed(ptx::permute(w, w, 0xa280));
+            return from_signed(ptx::permute(w, w, 0x9180));
         }
     }
-    /* The numbers of bytes 1 and 3. */
+    /* Those of the other two. */
     __device__ __forceinline__ uint32_t odd(uint32_t w) const
     {
-        return CODE == ATTN_I8 ? even(w >> 8) : from_signed(ptx::permute(w, w, 0xb391));
+        return CODE == ATTN_I8 ? even(w >> 8) : from_signed(ptx::permute(w, w, 0xb3a2));
     }
     /* The numbers of two codes of 8 bits with signs, which have been widened to 16 bits as whole
      * numbers are, so that no step is for the sign alone. Their bits in the places of bf16's are
@@ -67,10 +70,26 @@ template <int CODE> struct Codes {
     /* The column of half `half` of pair `pair` among eight, of codes. */
     static __device__ __forceinline__ constexpr int pair_column(int pair, int half)
     {
-        return BITS == 4 ? pair + 4 * half : pair / 2 * 4 + pair % 2 + 2 * half;
+        return BITS == 4 ? pair + 4 * half
+               : INTEGER ? pair / 2 * 4 + pair % 2 + 2 * half
+                         : 2 * pair + half;
     }
 
-    /* Eight codes of a key, in words. */
+    /* Eight codes of a key, in words, as f16. */
+    __device__ __forceinline__ void row_halves(uint32_t (&pairs)[4],
+                                               const uint32_t (&w)[WORDS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            if constexpr (CODE == ATTN_E4M3) {
+                ptx::e4m3_halves(w[i], pairs[2 * i], pairs[2 * i + 1]);
+            } else {
+                pairs[2 * i] = ptx::permute(w[i], 0, 0x1404);
+                pairs[2 * i + 1] = ptx::permute(w[i], 0, 0x3424);
+            }
+        }
+    }
+    /* The same as bf16. */
     __device__ __forceinline__ void row(uint32_t (&pairs)[4], const uint32_t (&w)[WORDS]) const
     {
         if constexpr (PLAIN) {

@@ -2,18 +2,14 @@
  * entry.cuh: in place of src/cuda/kernel/ptx/entry.cuh, on the emulated GPU.
  */
 #pragma once
-#include <stdint.h>
-#include <string.h>
+#include "machine.h"
 
 namespace ptx
 {
 
-inline void load_entry(const void *at, bool wide, uint32_t &low, uint32_t &high)
+template <int BYTES> inline void copy_entry(uint32_t to, const void *at)
 {
-    memcpy(&low, at, 4);
-    if (wide) {
-        memcpy(&high, (const char *)at + 4, 4);
-    }
+    emulated::copy_own(to, at, BYTES, BYTES);
 }
 
 } // namespace ptx

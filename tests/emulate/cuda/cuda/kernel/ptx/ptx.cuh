@@ -61,18 +61,23 @@ template <int N> inline void registers_lower()
 
 inline void copy_async_16(uint32_t to, const void *from, uint32_t bytes)
 {
-    memset(emulated::shared_at(to), 0, 16);
-    memcpy(emulated::shared_at(to), from, bytes);
+    emulated::copy_own(to, from, bytes, 16);
 }
 inline void copy_async_16(uint32_t to, const void *from)
 {
-    memcpy(emulated::shared_at(to), from, 16);
+    emulated::copy_own(to, from, 16, 16);
+}
+inline void copy_async_4(uint32_t to, const void *from)
+{
+    emulated::copy_own(to, from, 4, 4);
 }
 inline void copy_async_commit()
 {
+    emulated::close_own();
 }
 template <int LEFT> inline void copy_async_wait()
 {
+    emulated::wait_own(LEFT);
 }
 
 inline void begin_next_launch()

@@ -89,8 +89,7 @@ inline void add_floats_4(float *to, const float *x)
 
 template <int BYTES> inline void copy_async_or_zero(uint32_t to, const void *from, bool there)
 {
-    memset(emulated::shared_at(to), 0, BYTES);
-    memcpy(emulated::shared_at(to), from, there ? BYTES : 0);
+    emulated::copy_own(to, from, there ? BYTES : 0, BYTES);
 }
 
 } // namespace ptx
