@@ -26,11 +26,19 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     }
 }
 
-#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas)                   \
-    extern "C" __global__ __launch_bounds__(32 * warps, ctas) void attn_forward_few_##name( \
-        const __grid_constant__ attn_cuda_codes_params c)                                   \
-    {                                                                                       \
-        few<FewShape<dtype, code, d, rows, warps, stages>>(c);                              \
+/* CTAs that a multiprocessor is to hold. Registers of two are too few for codes and 16 rows where
+ * no instruction makes f16 of codes. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+#define FEW_CTAS(rows, warps, ctas) ((rows) == 16 && (warps) == 8 ? 1 : (ctas))
+#else
+#define FEW_CTAS(rows, warps, ctas) (ctas)
+#endif
+
+#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas)                 \
+    extern "C" __global__ __launch_bounds__(32 * warps, FEW_CTAS(rows, warps, ctas)) void \
+        attn_forward_few_##name(const __grid_constant__ attn_cuda_codes_params c)         \
+    {                                                                                     \
+        few<FewShape<dtype, code, d, rows, warps, stages>>(c);                            \
     }
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d)                                 \
     extern "C" __global__ __launch_bounds__(128) void attn_forward_few_##name( \
