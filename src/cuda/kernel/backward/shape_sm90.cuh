@@ -37,7 +37,7 @@ struct GradShape {
                           TABLED = (STEPS & GRAD_TABLED) != 0, DROPS = STEPS != GRAD_SCALED,
                           LIGHT = DROPS && !STEPPED, WIDE = FIXED_ == 64,
                           STAYS = (!DROPS || (LIGHT && !TABLED && D_ <= 64)) &&
-                                  !WIDE; /* a CTA does one item after the other */
+                                  !WIDE; /* a CTA does one item after the other, as plan.c says */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
