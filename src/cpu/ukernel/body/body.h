@@ -136,12 +136,32 @@ ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, 
 }
 
 #ifdef HELD
+/* Adds the chains of `chunks` chunks of n columns each to the sums of HELD keys, chunk after chunk:
+ * without sums that are there already, if `first`. */
+ATTN_INLINE void FN(add_chunks)(vec (*total)[NV], const real *k, const real *qt, int64_t d,
+                                int64_t n, const bool first, const int chunks, const int width)
+{
+    vec sum[2 * HELD][NV];
+    ATTN_UNROLL for (int r = 0; r < chunks * HELD; r++)
+        FN(begin_sum)(sum[r], k, 1, qt, STRIP, 0, width);
+    for (int64_t i = 0; i < n; i++, k++, qt += STRIP) {
+        ATTN_UNROLL for (int c = 0; c < chunks; c++)
+            FN(group)(sum + c * HELD, k + c * ATTN_DOT_CHUNK, d, 1,
+                      qt + c * ATTN_DOT_CHUNK * STRIP, 0, 1, HELD, width);
+    }
+    ATTN_UNROLL for (int r = 0; r < chunks * HELD; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) total[r % HELD][v] =
+            first && r < HELD ? sum[r][v] : v_add(total[r % HELD][v], sum[r][v]);
+    }
+}
+
 /* n keys, a multiple of HELD: sums over the chunks of a span stay in registers. A span's part of QT
- * stays in the first-level cache. */
+ * stays in the first-level cache. The chains of two chunks run side by side: those of one would
+ * wait for each other. */
 ATTN_INLINE void FN(qk_held)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
                              const int width)
 {
-    enum { SPAN = 4 * ATTN_DOT_CHUNK };
+    enum { CHUNK = ATTN_DOT_CHUNK, SPAN = 4 * CHUNK };
     for (int64_t first = 0; first < d; first += SPAN) {
         const int64_t end = d - first < SPAN ? d : first + SPAN;
         for (int64_t key = 0; key < n; key += HELD) {
@@ -151,17 +171,12 @@ ATTN_INLINE void FN(qk_held)(real *s, const real *k, const real *qt, int64_t d, 
                 ATTN_UNROLL for (int v = 0; v < width; v++) total[r][v] =
                     first > 0 ? v_load(to + r * STRIP + v * VL) : v_set1(0);
             }
-            for (int64_t c = first; c < end; c += ATTN_DOT_CHUNK) {
-                vec sum[HELD][NV];
-                const int64_t left = end - c < ATTN_DOT_CHUNK ? end - c : ATTN_DOT_CHUNK;
-                ATTN_UNROLL for (int r = 0; r < HELD; r++)
-                    FN(begin_sum)(sum[r], k, 1, qt, STRIP, 0, width);
-                FN(group)(sum, k + key * d + c, d, 1, qt + c * STRIP, 0, left, HELD, width);
-                ATTN_UNROLL for (int r = 0; r < HELD; r++) {
-                    ATTN_UNROLL for (int v = 0; v < width; v++) total[r][v] =
-                        c > 0 ? v_add(total[r][v], sum[r][v]) : sum[r][v];
-                }
-            }
+            int64_t c = first;
+            for (; c + 2 * CHUNK <= end; c += 2 * CHUNK)
+                FN(add_chunks)(total, k + key * d + c, qt + c * STRIP, d, CHUNK, c == 0, 2, width);
+            for (; c < end; c += CHUNK)
+                FN(add_chunks)(total, k + key * d + c, qt + c * STRIP, d,
+                               end - c < CHUNK ? end - c : CHUNK, c == 0, 1, width);
             ATTN_UNROLL for (int r = 0; r < HELD; r++)
                 FN(end_sum)(to + r * STRIP, total[r], (FN(sum_end)){false, NULL}, width);
         }

@@ -14,67 +14,80 @@
 
 _Static_assert(PARTS == 1 && ATTN_DOT_CHUNK == 2 * GROUP, "a step is a chunk");
 
-/* Adds the products of a pair to the sums of rows of A, which are a_stride bytes apart, `width`
- * vectors each. */
+/* Adds the products of a pair of `steps` steps to the sums of rows of A, which are a_stride bytes
+ * apart, `width` vectors each, a step's sums behind the other's. */
 ATTN_INLINE void add_pair(vec *sum, const uint16_t *a, const uint16_t *b, const factors *f,
-                          const int rows, const int width)
+                          const int steps, const int rows, const int width)
 {
     const int64_t apart = f->a_stride / 2;
-    dwords x[WIDE];
-    ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(b + v * STRIP);
-    ATTN_UNROLL for (int r = 0; r < rows; r++)
+    ATTN_UNROLL for (int i = 0; i < steps; i++, a += f->a_step, b += f->b_step)
     {
-        const dwords one = d_pair(a + r * apart);
-        ATTN_UNROLL for (int v = 0; v < width; v++) sum[r * width + v] =
-            add_pairs(sum[r * width + v], one, x[v]);
+        dwords x[WIDE];
+        ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(b + v * STRIP);
+        ATTN_UNROLL for (int r = 0; r < rows; r++)
+        {
+            const dwords one = d_pair(a + r * apart);
+            ATTN_UNROLL for (int v = 0; v < width; v++, sum++) *sum = add_pairs(*sum, one, x[v]);
+        }
     }
 }
 
-/* Adds the products of step i; the last one may be shorter, if `ends`. */
-ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t step,
-                          const int rows, const int width, const bool ends)
+/* Adds the products of `steps` steps from `step` on, pair by pair of all; the last one may be
+ * shorter, if `ends`. */
+ATTN_INLINE void add_steps(vec *sum, const uint16_t *a, const factors *f, int64_t step,
+                           const int steps, const int rows, const int width, const bool ends)
 {
     const uint16_t *b = f->b + step * f->b_step;
     a += step * f->a_step;
     if (ends) {
         for (int64_t pair = 0; pair < f->last; pair++, a += 2, b += f->b_stride / 2) {
-            add_pair(sum, a, b, f, rows, width);
+            add_pair(sum, a, b, f, steps, rows, width);
         }
     } else {
         ATTN_UNROLL_4 for (int pair = 0; pair < GROUP; pair++, a += 2, b += f->b_stride / 2) {
-            add_pair(sum, a, b, f, rows, width);
+            add_pair(sum, a, b, f, steps, rows, width);
         }
     }
 }
 
 /* ---- stored ---------------------------------------------------------------------------------- */
 
-/* Scores of n keys, rounded up to `rows`, for `width` vectors of lanes. Half of the sums are those
- * of the step at hand, the others wait in registers: a store of each step would keep the next one's
- * products waiting. */
+/* Adds the chains of one or two steps from `step` on to SUMS / 2 sums, one step after the other. */
+ATTN_INLINE void add_chains(vec *sum, const uint16_t *a, const factors *f, int64_t step,
+                            const int steps, const int width, const bool ends)
+{
+    const int count = SUMS / 2;
+    vec chain[SUMS];
+    ATTN_UNROLL for (int i = 0; i < steps * count; i++) chain[i] = v_set1(0);
+    add_steps(chain, a, f, step, steps, count / width, width, ends);
+    ATTN_UNROLL for (int c = 0; c < steps; c++)
+    {
+        ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] =
+            step + c == 0 ? chain[i] : v_add(sum[i], chain[c * count + i]);
+    }
+}
+
+/* Scores of n keys, rounded up to SUMS / 2 / width, for `width` vectors of lanes. The sums wait in
+ * registers: a store of each step would keep the next one's products waiting. The chains of two
+ * steps run side by side: those of one would wait for each other. */
 ATTN_INLINE void store_groups(float *s, const factors *f, int64_t n, const int width)
 {
     const int count = SUMS / 2, rows = count / width;
     const int64_t whole = f->last == GROUP ? f->steps : f->steps - 1;
     const uint16_t *a = f->a;
     for (int64_t key = 0; key < n; key += rows, a += rows * f->a_stride / 2, s += rows * STRIP) {
-        vec sum[SUMS], chain[SUMS];
+        vec sum[SUMS / 2];
         ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_set1(0);
-        if (whole > 0) {
-            add_step(sum, a, f, 0, rows, width, false);
-        }
-        for (int64_t step = 1; step < whole; step++) {
-            ATTN_UNROLL for (int i = 0; i < count; i++) chain[i] = v_set1(0);
-            add_step(chain, a, f, step, rows, width, false);
-            ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_add(sum[i], chain[i]);
+        int64_t step = 0;
+        for (; step + 2 <= whole; step += 2) add_chains(sum, a, f, step, 2, width, false);
+        if (step < whole) {
+            add_chains(sum, a, f, step, 1, width, false);
         }
         if (whole < f->steps) {
-            ATTN_UNROLL for (int i = 0; i < count; i++) chain[i] = v_set1(0);
-            add_step(chain, a, f, whole, rows, width, true);
-            ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_add(sum[i], chain[i]);
+            add_chains(sum, a, f, whole, 1, width, true);
         }
-        ATTN_UNROLL for (int i = 0; i < count; i++) v_store(s + i / width * STRIP + i % width * VL,
-                                                            sum[i]);
+        ATTN_UNROLL for (int i = 0; i < count; i++)
+            v_store(s + i / width * STRIP + i % width * VL, sum[i]);
     }
 }
 
@@ -119,7 +132,7 @@ ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const facto
         vec sum[SUMS];
         ATTN_UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_set1(0);
         for (int64_t step = 0; step < f->steps; step++) {
-            add_step(sum, a, f, step, group, width, false);
+            add_steps(sum, a, f, step, 1, group, width, false);
         }
         ATTN_UNROLL for (int i = 0; i < SUMS; i++)
         {
