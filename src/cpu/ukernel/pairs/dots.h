@@ -52,11 +52,11 @@ ATTN_INLINE void add_steps(vec *sum, const uint16_t *a, const factors *f, int64_
 
 /* ---- stored ---------------------------------------------------------------------------------- */
 
-/* Adds the chains of one or two steps from `step` on to SUMS / 2 sums, one step after the other. */
+/* Adds the chains of `steps` steps from `step` on to `count` sums, one step after the other; steps
+ * times count is at most SUMS. */
 ATTN_INLINE void add_chains(vec *sum, const uint16_t *a, const factors *f, int64_t step,
-                            const int steps, const int width, const bool ends)
+                            const int steps, const int count, const int width, const bool ends)
 {
-    const int count = SUMS / 2;
     vec chain[SUMS];
     ATTN_UNROLL for (int i = 0; i < steps * count; i++) chain[i] = v_set1(0);
     add_steps(chain, a, f, step, steps, count / width, width, ends);
@@ -67,27 +67,39 @@ ATTN_INLINE void add_chains(vec *sum, const uint16_t *a, const factors *f, int64
     }
 }
 
-/* Scores of n keys, rounded up to SUMS / 2 / width, for `width` vectors of lanes. The sums wait in
- * registers: a store of each step would keep the next one's products waiting. The chains of two
- * steps run side by side: those of one would wait for each other. */
-ATTN_INLINE void store_groups(float *s, const factors *f, int64_t n, const int width)
+/* Scores of n keys, rounded up to count / width, for `width` vectors of lanes. The sums wait in
+ * registers: a store of each step would keep the next one's products waiting. With count = SUMS
+ * there is one step; else the chains of two steps run side by side: those of one would wait for
+ * each other. */
+ATTN_INLINE void store_groups(float *s, const factors *f, int64_t n, const int count,
+                              const int width)
 {
-    const int count = SUMS / 2, rows = count / width;
+    const int rows = count / width;
     const int64_t whole = f->last == GROUP ? f->steps : f->steps - 1;
     const uint16_t *a = f->a;
     for (int64_t key = 0; key < n; key += rows, a += rows * f->a_stride / 2, s += rows * STRIP) {
-        vec sum[SUMS / 2];
-        ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_set1(0);
+        vec sum[SUMS];
         int64_t step = 0;
-        for (; step + 2 <= whole; step += 2) add_chains(sum, a, f, step, 2, width, false);
+        ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_set1(0);
+        for (; count < SUMS && step + 2 <= whole; step += 2)
+            add_chains(sum, a, f, step, 2, SUMS / 2, width, false);
         if (step < whole) {
-            add_chains(sum, a, f, step, 1, width, false);
+            add_chains(sum, a, f, step, 1, count, width, false);
         }
         if (whole < f->steps) {
-            add_chains(sum, a, f, whole, 1, width, true);
+            add_chains(sum, a, f, whole, 1, count, width, true);
         }
-        ATTN_UNROLL for (int i = 0; i < count; i++)
-            v_store(s + i / width * STRIP + i % width * VL, sum[i]);
+        ATTN_UNROLL for (int i = 0; i < count; i++) v_store(s + i / width * STRIP + i % width * VL,
+                                                            sum[i]);
+    }
+}
+
+ATTN_INLINE void store_scores(float *s, const factors *f, int64_t n, const int width)
+{
+    if (f->steps == 1) {
+        store_groups(s, f, n, SUMS, width);
+    } else {
+        store_groups(s, f, n, SUMS / 2, width);
     }
 }
 
@@ -114,9 +126,9 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
     for (int lane = 0; lane < lanes; lane += width * GROUP) {
         const factors part = lanes_from(f, lane);
         if (width == 1) {
-            store_groups(s + lane, &part, n, 1);
+            store_scores(s + lane, &part, n, 1);
         } else {
-            store_groups(s + lane, &part, n, WIDE);
+            store_scores(s + lane, &part, n, WIDE);
         }
     }
 }
