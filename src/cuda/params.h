@@ -113,9 +113,21 @@ enum {
     ATTN_CUDA_INDICES
 };
 
+/* Where rows of K or V in pages lie. step: eights of rows from a page to the next. In tiles, in 16
+ * bytes: from 8 rows to the next 8, and from a chunk of 64 columns to the next. */
+typedef struct attn_cuda_lie {
+    int32_t step;
+    uint32_t eight, chunk;
+} attn_cuda_lie;
+
 /* Pages of keys: `size` rows each, loaded `box` at a time, which all lie in one page. */
 typedef struct attn_cuda_pages {
     int32_t size, box;
+    int32_t boxes;    /* of a tile */
+    uint32_t inverse; /* 2^32 / size, rounded down */
+    /* A box has all chunks of its rows, eights of rows one after the other. */
+    bool eights;
+    attn_cuda_lie k, v;
 } attn_cuda_pages;
 
 enum {

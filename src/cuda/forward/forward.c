@@ -24,6 +24,22 @@ static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map,
     return attn_cuda_map(cu, map, tensor, axes, 4);
 }
 
+/* Makes a map of columns of a chunk, 8 rows, chunks, eights of rows, heads, with boxes of `rows`
+ * rows and all chunks. step: eights from a page to the next. */
+static attn_status map_eights(const attn_driver *cu, attn_tensor_map *map,
+                              const attn_tensor *tensor, int32_t step, int32_t rows)
+{
+    const int64_t chunks = tensor->shape[3] / 64,
+                  eights = (tensor->shape[0] - 1) * step + tensor->shape[1] / 8;
+    const attn_cuda_axis axes[4] = {{8, tensor->stride[1], 8},
+                                    {chunks, 64, (int32_t)chunks},
+                                    {eights, 8 * tensor->stride[1], rows / 8},
+                                    {tensor->shape[2], tensor->stride[2], 1}};
+    attn_tensor chunk = *tensor;
+    chunk.shape[3] = 64;
+    return attn_cuda_map(cu, map, &chunk, axes, 4);
+}
+
 static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
                              const attn_problem *problem)
 {
@@ -36,8 +52,13 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     const int32_t box = ATTN_CUDA_IS_PAGED(kernel->loads) ? params->pages.box : kernel->keys;
     attn_status (*const make)(const attn_driver *, attn_tensor_map *, const attn_tensor *,
                               int32_t) = params->joined ? attn_cuda_map_chunks : attn_cuda_map_rows;
-    TRY(make(cuda->driver, &params->k_map, &problem->k, box));
-    TRY(make(cuda->driver, &params->v_map, &problem->v, box));
+    if (params->pages.eights) {
+        TRY(map_eights(cuda->driver, &params->k_map, &problem->k, params->pages.k.step, box));
+        TRY(map_eights(cuda->driver, &params->v_map, &problem->v, params->pages.v.step, box));
+    } else {
+        TRY(make(cuda->driver, &params->k_map, &problem->k, box));
+        TRY(make(cuda->driver, &params->v_map, &problem->v, box));
+    }
     if (params->o_boxed) {
         TRY(make(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
     }

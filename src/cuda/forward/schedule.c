@@ -5,6 +5,7 @@
 #include "core/code_types.h"
 #include "core/error.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 #include <math.h>
 
 static int64_t ceil_div(int64_t n, int64_t by)
@@ -116,6 +117,18 @@ void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel
     schedule->splits = choose_splits(schedule, kernel, problem, problem->kv_heads * blocks);
 }
 
+/* Eights of rows from a page of a tensor to the next, if they lie in one run with a stride, and
+ * the TMA counts to the last one; else 0. */
+static int32_t eights_of_page(const attn_tensor *t)
+{
+    const int64_t eight = 8 * t->stride[1], step = t->shape[0] > 1 ? t->stride[0] / eight : 1;
+    const bool even = t->shape[0] == 1 || t->stride[0] % eight == 0;
+    return even && eight < INT64_C(1) << 38 && step > 0 &&
+                   step <= (INT32_MAX - t->shape[1]) / t->shape[0]
+               ? (int32_t)step
+               : 0;
+}
+
 /* A box of rows begins where a page or tile can: behind left padding anywhere. */
 attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_kernel *kernel)
 {
@@ -126,8 +139,21 @@ attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_
         box = rest, rest = next;
     }
     box = attn_tensor_present(&problem->pad_k) ? 1 : box;
-    return (attn_cuda_pages){.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
-                             .box = (int32_t)box};
+    attn_cuda_pages pages = {.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
+                             .box = (int32_t)box,
+                             .boxes = (int32_t)(kernel->keys / box)};
+    pages.inverse = ~0U / (uint32_t)pages.size;
+    if (kernel->loads == ATTN_CUDA_PAGED && ATTN_SM90_JOINS(kernel->d, kernel->dv) &&
+        problem->d == kernel->d && problem->dv == kernel->dv && box % 8 == 0) {
+        pages.k.step = eights_of_page(&problem->k), pages.v.step = eights_of_page(&problem->v);
+        pages.eights = pages.k.step > 0 && pages.v.step > 0;
+    }
+    const uint32_t apart = (uint32_t)kernel->keys * 8; /* chunks of all rows */
+    pages.k.eight = pages.eights ? (uint32_t)kernel->d : 64,
+    pages.k.chunk = pages.eights ? 64 : apart;
+    pages.v.eight = pages.eights ? (uint32_t)kernel->dv : 64,
+    pages.v.chunk = pages.eights ? 64 : apart;
+    return pages;
 }
 
 enum { NARROW_BYTES = 8 << 20 /* of K and V of a section */, NARROW_HEADS = 4 };

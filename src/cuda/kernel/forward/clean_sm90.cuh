@@ -46,15 +46,17 @@ __device__ __forceinline__ Even even_blocks(const attn_cuda_forward_params &a, c
 enum { CLEANERS = 2, FIRST_CLEANER = 2, CLEANERS_MEET = 8 /* number of their named barrier */ };
 
 /* Sets rows of V from `tail` on, which belong to others, to 0. */
-template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int tail)
+template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int tail, bool eights)
 {
 #pragma unroll 1
     for (int c = 0; c < S::V_WIDE / 64; c++) {
-        const uint32_t chunk = v + c * S::BN * 128;
 #pragma unroll 1
         for (int at = tail * 128 + (threadIdx.x - FIRST_CLEANER * 32) * 16; at < S::BN * 128;
              at += CLEANERS * 32 * 16) {
-            ptx::store_shared_16(chunk + at, make_uint4(0, 0, 0, 0));
+            const uint32_t to = S::EIGHTS && eights
+                                    ? (at / 1024 * (S::V_WIDE / 64) + c) * 1024 + at % 1024
+                                    : c * S::BN * 128 + at;
+            ptx::store_shared_16(v + to, make_uint4(0, 0, 0, 0));
         }
     }
     ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
@@ -120,7 +122,7 @@ __device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
             ptx::mbarrier_wait(memory.v_raw(n), parities >> n % S::STAGES & 1);
             parities ^= 1 << n % S::STAGES;
             if (block == post.blocks.last && post.tail > 0) {
-                clear_rows<S>(memory.v(n), post.tail);
+                clear_rows<S>(memory.v(n), post.tail, a.pages.eights);
             }
             const bool found = clean_tile<S>(memory.v(n));
             ptx::fence_proxy_async();

@@ -59,10 +59,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         begin_turn<S>();
         wgmma::hold(p);
         wgmma::fence();
-        issue_qk<S, S::BN>(s, q, held, memory.k(n));
+        issue_qk<S, S::BN>(s, q, held, memory.k(n), &a.pages.k);
         ptx::mbarrier_wait(memory.v_full(n - 1), tile_parity<S>(n - 1));
         wgmma::fence();
-        issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
+        issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1, &a.pages.v);
         end_turn<S>();
         uint32_t fresh[S::PARTS][S::BN / 4];
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     ptx::mbarrier_wait(memory.v_full(n), tile_parity<S>(n));
     wgmma::hold(p);
     wgmma::fence();
-    issue_pv<S>(sum.o, p, memory.v(n), S::PARTS == 1 && b.count > 1);
+    issue_pv<S>(sum.o, p, memory.v(n), S::PARTS == 1 && b.count > 1, &a.pages.v);
     wgmma::wait<0>();
     wgmma::hold(sum.o);
     sum.add(rows);

@@ -8,14 +8,17 @@
 #include "cuda/kernel/forward/ragged_sm90.cuh"
 
 template <class S> struct PagedLoader : RaggedLoader<S> {
-    int keys; /* keys of the sequence */
+    int all; /* boxes with keys of the sequence */
     int64_t sequence;
-    int2 place[2]; /* of boxes of the block to be loaded (look) */
+    /* A lane's boxes: of a tile of K, and of the one before, whose V comes next; or two of a tile
+     * where V is a view. */
+    int2 place[2];
 
     __device__ __forceinline__ void begin(const Post &post)
     {
         RaggedLoader<S>::begin(post);
-        keys = (int)post.item.sequence.nk;
+        all = (int)((uint32_t)(post.item.sequence.nk + this->a.pages.box - 1) /
+                    (uint32_t)this->a.pages.box);
         sequence = post.item.sequence.index;
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
@@ -27,46 +30,34 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
     /* Boxes of a block of keys. */
     __device__ __forceinline__ int boxes(int block) const
     {
-        const int box = this->a.pages.box;
-        return (min(keys - block * S::BN, S::BN) + box - 1) / box;
+        return min(all - block * this->a.pages.boxes, this->a.pages.boxes);
     }
     /* The i-th box of a block: its row in its page, and the page. */
     __device__ __forceinline__ int2 box_place(int block, int i) const
     {
-        const int size = this->a.pages.size;
-        const int row = this->first_key + block * S::BN + i * this->a.pages.box, page = row / size;
+        const attn_cuda_pages &pages = this->a.pages;
+        const uint32_t row = this->first_key + block * S::BN + i * pages.box;
+        uint32_t page = (uint32_t)((uint64_t)row * pages.inverse >> 32), /* or one more */
+            within = row - page * pages.size;
+        if (within >= (uint32_t)pages.size) {
+            page++, within -= pages.size;
+        }
         const int64_t entry = attn_kv_entry(&this->a.problem.table, sequence, page);
-        return make_int2(row - page * size,
-                         (int)attn_clamp(entry, 0, this->a.problem.k.shape[0] - 1));
+        return make_int2((int)within, (int)attn_clamp(entry, 0, this->a.problem.k.shape[0] - 1));
     }
-    template <int WIDE>
-    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
-                                         int block)
+    /* Finds the boxes of the n-th tile of K, a lane one; or two, where V is a view. */
+    __device__ __forceinline__ void look(uint32_t n, int block)
     {
-        const int lane = ptx::opaque(threadIdx.x % 32), count = boxes(block);
-        if (lane == 0) {
-            ptx::mbarrier_arrive_expect(barrier, count * this->a.pages.box * WIDE * 2);
-        }
-        __syncwarp();
-#pragma unroll 1
-        for (int i = lane; i < count; i += 32) {
-            const int2 at = box_place(block, i);
+        const int lane = threadIdx.x % 32, count = boxes(block);
+        if constexpr (S::SWAPS) {
 #pragma unroll
-            for (int c = 0; c < WIDE / 64; c++) {
-                tma::load(to + c * S::BN * 128 + i * this->a.pages.box * 128, &map, barrier, 64 * c,
-                          at.x, this->kv_head, at.y, tma::EVICT_LAST);
+            for (int h = 0; h < 2; h++) {
+                if (lane + 32 * h < count) {
+                    place[h] = box_place(block, lane + 32 * h);
+                }
             }
-        }
-    }
-    /* Finds the boxes of a block: a lane has two of them. */
-    __device__ __forceinline__ void look(int block)
-    {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int i = threadIdx.x % 32 + 32 * h;
-            if (i < boxes(block)) {
-                place[h] = box_place(block, i);
-            }
+        } else if (lane < count) {
+            place[1] = place[0], place[0] = box_place(block, lane);
         }
     }
     /* Of the boxes of a half of a tile's columns a lane has a chunk each. */
@@ -99,14 +90,50 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
                       this->kv_head, there, tma::EVICT_LAST);
         }
     }
+    template <int WIDE>
+    __device__ __forceinline__ void load_box(uint32_t to, const attn_tensor_map &map,
+                                             uint32_t barrier, int i, int2 at) const
+    {
+#pragma unroll
+        for (int c = 0; c < WIDE / 64; c++) {
+            tma::load(to + c * S::BN * 128 + i * this->a.pages.box * 128, &map, barrier, 64 * c,
+                      at.x, this->kv_head, at.y, tma::EVICT_LAST);
+        }
+    }
+    /* at: the lane's box, where a tile has 32 at most; step: eights of rows in a page. */
+    template <int WIDE>
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
+                                         int block, int2 at, int step)
+    {
+        const attn_cuda_pages &pages = this->a.pages;
+        const int lane = ptx::opaque(threadIdx.x % 32), count = boxes(block);
+        if (lane == 0) {
+            ptx::mbarrier_arrive_expect(barrier, count * pages.box * WIDE * 2);
+        }
+        __syncwarp();
+        if (S::EIGHTS && pages.eights) {
+            if (lane < count) {
+                tma::load_eights(to + lane * pages.box * WIDE * 2, &map, barrier,
+                                 at.y * step + at.x / 8, this->kv_head, tma::EVICT_LAST);
+            }
+        } else if (lane < count) {
+            load_box<WIDE>(to, map, barrier, lane, at);
+#pragma unroll 1
+            for (int i = lane + 32; i < count; i += 32) {
+                load_box<WIDE>(to, map, barrier, i, box_place(block, i));
+            }
+        }
+    }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::WIDE>(this->memory.k(n), this->a.k_map, this->memory.k_full(n), block);
+        tile<S::WIDE>(this->memory.k(n), this->a.k_map, this->memory.k_full(n), block, place[0],
+                      this->a.pages.k.step);
     }
-    __device__ __forceinline__ void v(uint32_t n, int block)
+    __device__ __forceinline__ void v(uint32_t n, int block, bool last)
     {
         const bool even = this->even.has(block);
         tile<S::V_WIDE>(this->memory.v(n), this->a.v_map,
-                        even ? this->memory.v_full(n) : this->memory.v_raw(n), block);
+                        even ? this->memory.v_full(n) : this->memory.v_raw(n), block,
+                        last ? place[0] : place[1], this->a.pages.v.step);
     }
 };

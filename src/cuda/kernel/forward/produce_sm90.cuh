@@ -293,8 +293,8 @@ template <class S> struct SplitLoader {
 template <class S, class Loader>
 __device__ __forceinline__ void load_k(const Memory<S> &memory, Loader &load, uint32_t n, int block)
 {
-    if constexpr (S::SWAPS && S::PAGED) {
-        load.look(block); /* while there is no room yet */
+    if constexpr (S::PAGED) {
+        load.look(n, block); /* while there is no room yet */
     }
     if (S::PARTS == 1) {
         ptx::mbarrier_wait(memory.k_empty(n), tile_parity<S>(n) ^ 1);
@@ -364,7 +364,11 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
                 if (S::PARTS == 1) {
                     ptx::mbarrier_wait(memory.v_empty(n - 1), tile_parity<S>(n - 1) ^ 1);
                 }
-                load.v(n - 1, walk.block(i - 1));
+                if constexpr (S::PAGED) {
+                    load.v(n - 1, walk.block(i - 1), i == count);
+                } else {
+                    load.v(n - 1, walk.block(i - 1));
+                }
             }
             if (S::SHARED && i < count) { /* P V goes first in wide kernels */
                 load_k<S>(memory, load, n, walk.block(i));

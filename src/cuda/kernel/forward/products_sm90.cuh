@@ -29,20 +29,47 @@ template <class S> struct HeldQ {
     }
 };
 
+/* Where eights of a tile's rows and chunks lie, and a step along them: of pages by the host. */
+template <class S, bool = S::EIGHTS> struct Lie {
+    attn_cuda_lie lie;
+
+    __device__ __forceinline__ Lie(const attn_cuda_lie *) : lie{0, 64, S::BN * 8}
+    {
+    }
+    __device__ __forceinline__ uint64_t at(uint64_t operand, uint32_t step) const
+    {
+        return operand + step;
+    }
+};
+
+template <class S> struct Lie<S, true> {
+    const attn_cuda_lie &lie;
+
+    __device__ __forceinline__ Lie(const attn_cuda_lie *lie_) : lie(*lie_)
+    {
+    }
+    __device__ __forceinline__ uint64_t at(uint64_t operand, uint32_t step) const
+    {
+        return wgmma::at(operand, step);
+    }
+};
+
 /* Products with the first N keys of a block. */
 template <class S, int N>
 __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
-                                         uint32_t k)
+                                         uint32_t k, const attn_cuda_lie *lie_ = NULL)
 {
     q = ptx::uniform(q), k = ptx::uniform(k);
+    const Lie<S> lie(lie_);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
         const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
-        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0);
+        const uint64_t b =
+            wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0, lie.lie.eight * 16);
 #pragma unroll
         for (int step = 0; step < S::D / 16; step++) {
             int chunk = step / 4, within = step % 4 * 2;
-            const uint64_t keys = b + chunk * S::BN * 8 + within;
+            const uint64_t keys = lie.at(b, chunk * lie.lie.chunk + within);
             const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
             if (mma::left_part(i) < S::Q_HELD) {
                 wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys,
@@ -58,17 +85,20 @@ __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const He
 template <class S>
 __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
                                          const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
-                                         int accumulate)
+                                         int accumulate, const attn_cuda_lie *lie_ = NULL)
 {
     v = ptx::uniform(v);
+    const Lie<S> lie(lie_);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
-        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::V_PART, S::BN * 128);
+        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::V_PART, lie.lie.chunk * 16,
+                                             lie.lie.eight * 16);
 #pragma unroll
         for (int step = 0; step < S::BN / 16; step++) {
             const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
             wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step,
-                                                           b + step * 128, first ? accumulate : 1);
+                                                           lie.at(b, step * 2 * lie.lie.eight),
+                                                           first ? accumulate : 1);
         }
     }
     wgmma::commit();
@@ -135,7 +165,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
         begin_turn<S>();
     }
     wgmma::fence();
-    issue_qk<S, N>(s, q, held, memory.k(n));
+    issue_qk<S, N>(s, q, held, memory.k(n), &a.pages.k);
     if (turn) {
         end_turn<S>();
     }

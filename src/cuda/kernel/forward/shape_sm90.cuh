@@ -37,6 +37,8 @@ struct Shape {
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
     /* Tiles of K and V may come as one box with all chunks, rows of O go so. */
     static constexpr bool JOINS = TMA && !PAGED && ATTN_SM90_JOINS(D, DV);
+    /* Eights of a tile's rows may each lie with all chunks together (paged_sm90.cuh). */
+    static constexpr bool EIGHTS = LOADS == ATTN_CUDA_PAGED && ATTN_SM90_JOINS(D, DV);
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
     static constexpr bool SWAPS = false;   /* and swap probabilities (swap_sm90.cuh) */
     static constexpr bool DROPS = false;   /* dropout: DroppedShape */

@@ -18,12 +18,19 @@ namespace wgmma
 {
 
 /* Descriptor of an operand in shared memory. chunk: bytes from one chunk of 64 columns to the next;
- * counts only for an operand whose rows run along k (V in P V). A k-step of 16 is +2 along the
- * columns, +128 along the rows. */
-__device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t chunk)
+ * counts only for an operand whose rows run along k (V in P V). eight: bytes from 8 rows to the
+ * next 8. A k-step of 16 is +2 along the columns, +128 along the rows if they lie side by side. */
+__device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t chunk,
+                                               uint32_t eight = 1024)
 {
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(chunk >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+           (uint64_t)(eight >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* The operand of a step further on, by 16 bytes. */
+__device__ __forceinline__ uint64_t at(uint64_t operand, uint32_t step)
+{
+    return operand & 0xffffffff00000000 | (uint32_t)operand + step;
 }
 
 /* Before the first product that touches registers written by ordinary instructions. */

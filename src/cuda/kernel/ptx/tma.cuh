@@ -52,6 +52,18 @@ __device__ __forceinline__ void load_joined(uint32_t to, const attn_tensor_map *
                  : "memory");
 }
 
+/* The same of a tensor of rank 5, (column of a chunk, row of eight, chunk, eight, head): all chunks
+ * of some eights of rows. */
+__device__ __forceinline__ void load_eights(uint32_t to, const attn_tensor_map *map,
+                                            uint32_t barrier, int eight, int head, uint64_t hint)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint "
+                 "[%0], [%1, {0, 0, 0, %3, %4}], [%2], %5;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(eight), "r"(head), "l"(hint)
+                 : "memory");
+}
+
 /* Stores a box from shared memory, in the thread's next group of stores. */
 __device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column,
                                       int row, int head, int batch)

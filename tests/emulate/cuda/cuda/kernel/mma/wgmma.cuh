@@ -9,10 +9,15 @@
 namespace wgmma
 {
 
-/* Address and chunk in shared memory, in 16 bytes as the hardware has them. */
-inline uint64_t descriptor(uint32_t address, uint32_t chunk)
+/* Address, chunk and eight rows in shared memory, in 16 bytes as the hardware has them. */
+inline uint64_t descriptor(uint32_t address, uint32_t chunk, uint32_t eight = 1024)
 {
-    return address >> 4 | (uint64_t)(chunk >> 4) << 32;
+    return address >> 4 | (uint64_t)(chunk >> 4) << 32 | (uint64_t)(eight >> 4) << 48;
+}
+
+inline uint64_t at(uint64_t operand, uint32_t step)
+{
+    return operand + step;
 }
 
 inline void fence()
@@ -39,9 +44,11 @@ template <int N> inline void keep(const uint32_t (&)[N], uint32_t)
 /* Element k of row or column n of an operand. */
 template <bool BF16, bool ROWS_ALONG_K> inline float element(uint64_t operand, int n, int k)
 {
-    const uint32_t start = (uint32_t)operand << 4, chunk = (uint32_t)(operand >> 32) << 4,
-                   plain = ROWS_ALONG_K ? start + n / 64 * chunk + 128 * k + n % 64 * 2
-                                        : start + 128 * n + 2 * k,
+    const uint32_t start = (uint32_t)operand << 4, chunk = (uint32_t)(operand >> 32 & 0xffff) << 4,
+                   eight = (uint32_t)(operand >> 48) << 4,
+                   plain = ROWS_ALONG_K
+                               ? start + n / 64 * chunk + k / 8 * eight + k % 8 * 128 + n % 64 * 2
+                               : start + n / 8 * eight + n % 8 * 128 + 2 * k,
                    at = plain ^ (plain >> 7 & 7) << 4;
     uint16_t bits;
     memcpy(&bits, emulated::shared_at(at), sizeof bits);

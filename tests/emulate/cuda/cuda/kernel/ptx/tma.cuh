@@ -42,6 +42,14 @@ inline void load_joined(uint32_t to, const attn_tensor_map *map, uint32_t barrie
     });
 }
 
+inline void load_eights(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int eight,
+                        int head, uint64_t)
+{
+    emulated::later([=] {
+        emulated::mbarrier_bytes(barrier, emulated::load_box(to, map, {0, 0, 0, eight, head}));
+    });
+}
+
 inline void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
                   int batch)
 {
