@@ -168,10 +168,21 @@ typedef struct attn_cuda_few {
     int32_t before, after; /* row i sees keys i + diagonal - before .. i + diagonal + after */
     /* rows and keys begin where the tensors do; without origins, and lengths of keys alone */
     bool plain;
-    bool top_left; /* the diagonal is 0, not keys - nq */
-    bool light;    /* score steps are softcap, ALiBi and the scale alone */
-    uint8_t run;   /* splits of a CTA: one, a group, or all */
+    bool top_left;            /* the diagonal is 0, not keys - nq */
+    bool light;               /* score steps are softcap, ALiBi and the scale alone */
+    uint8_t run;              /* splits of a CTA: one, a group, or all */
+    bool paged, wide;         /* keys lie in pages; entries of the table have 8 bytes */
+    bool used;                /* lengths of keys are given */
+    bool steps;               /* scores are more than scaled products */
+    int16_t k_bytes, v_bytes; /* of a row of K and of V */
     attn_cuda_place k, v, q;
+    float *sums; /* of splits: attn_cuda_parts */
+    float *states;
+    int32_t page, last_page; /* rows of a page; the last one there is */
+    uint32_t page_inverse;   /* 2^32 / page, rounded down */
+    float scale_log2;
+    const char *table; /* pages of sequences: steps in bytes */
+    int64_t table_sequence, table_entry;
 } attn_cuda_few;
 
 /* Ways of a bias to forward_sm90's steps. */

@@ -206,6 +206,12 @@ static int32_t each_of_all(const attn_cuda_plan *plan)
     return attn_cuda_split_each(schedule, least, keys, count);
 }
 
+static int16_t row_bytes(const attn_tensor *tensor, int64_t columns)
+{
+    return (int16_t)(columns * (int64_t)attn_dtype_size(tensor->dtype) /
+                     attn_code_columns(tensor->dtype));
+}
+
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
 {
     const attn_problem *problem = &plan->params.problem;
@@ -226,6 +232,21 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
         .plain = is_plain(problem),
         .top_left = problem->top_left,
         .light = has_light_steps(problem),
+        .paged = problem->paged,
+        .wide = problem->paged && problem->table.dtype == ATTN_I64,
+        .used = attn_tensor_present(&problem->used_k),
+        .steps = plan->params.steps,
+        .k_bytes = row_bytes(&problem->k, problem->d),
+        .v_bytes = row_bytes(&problem->v, problem->dv),
+        .sums = plan->params.parts.sums,
+        .states = plan->params.parts.states,
+        .page = plan->params.pages.size,
+        .page_inverse = plan->params.pages.inverse,
+        .last_page = (int32_t)(problem->k.shape[0] - 1),
+        .scale_log2 = plan->params.scale_log2,
+        .table = problem->paged ? problem->table.data : NULL,
+        .table_sequence = problem->paged ? attn_axis_step(&problem->table, 0) : 0,
+        .table_entry = problem->paged ? attn_axis_step(&problem->table, 1) : 0,
         .k = attn_cuda_place_of(&problem->k),
         .v = attn_cuda_place_of(&problem->v),
         .q = attn_cuda_place_of(&problem->q)};

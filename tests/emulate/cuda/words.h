@@ -141,6 +141,12 @@ template <class T> inline T __shfl_sync(unsigned, T x, int lane)
     return emulated::exchange(x)[lane & 31];
 }
 
+template <class T> inline T __shfl_down_sync(unsigned, T x, int lanes)
+{
+    const int lane = threadIdx.x % 32, from = lane + lanes;
+    return emulated::exchange(x)[from < 32 ? from : lane];
+}
+
 template <class T> inline T __shfl_xor_sync(unsigned, T x, int lanes)
 {
     const int lane = threadIdx.x % 32;

@@ -106,81 +106,6 @@ __device__ __forceinline__ void add_split(GatheredRow<D> &row, const GatheredRow
     add_sums(row, split, kept, share);
 }
 
-/* Adds `count` splits, 32 at most, whose states and sums are `step` rows apart. group: of so many
- * splits, or 32: they are sums of groups. Rows of sums lie `columns` apart, all of which are sums
- * if there are fewer than D. The first sums are asked for before the states are there; those of a
- * split without keys were not written. */
-template <int D>
-__device__ __forceinline__ void add_splits(const float4 *states, const float *sums, int64_t step,
-                                           int columns, int count, int group, GatheredRow<D> &row)
-{
-    constexpr int EARLY = 16;
-    const int lane = threadIdx.x % 32, place = lane % group;
-    const float4 state = lane < count ? states[lane * step] : make_float4(0, 0, 0, 0);
-    float2 early[EARLY][D / 64];
-    sums += 2 * lane;
-    const auto fetch = [&](int i, float2(&x)[D / 64]) {
-#pragma unroll
-        for (int j = 0; j < D / 64; j++) {
-            x[j] = i < count && 64 * j + 2 * lane < columns
-                       ? *(const float2 *)(sums + i * step * columns + 64 * j)
-                       : make_float2(0, 0);
-        }
-    };
-#pragma unroll
-    for (int i = 0; i < EARLY; i++) {
-        fetch(i, early[i]);
-    }
-    const bool seen = state.y != 0;
-    float base = seen ? state.x : -INFINITY, m = seen ? state.z : -INFINITY;
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) { /* of this split and its group's to its right */
-        const float other = __shfl_sync(~0u, base, min(lane + lanes, 31));
-        base = place + lanes < group ? fmaxf(base, other) : base;
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
-    }
-    const float before = __shfl_sync(~0u, base, min(lane + 1, 31)),
-                kept = rebase(place + 1 < group ? before : -INFINITY, base),
-                share = seen ? rebase(state.x, base) : 0,
-                whole = __shfl_sync(~0u, base, lane - place); /* of the group */
-    float most = whole;
-#pragma unroll
-    for (int lanes = ATTN_CUDA_FEW_GROUP; lanes < 32; lanes *= 2) { /* and of all to its right */
-        most = fmaxf(most, __shfl_sync(~0u, most, min(lane + lanes, 31)));
-    }
-    const float others = __shfl_sync(~0u, most, min(lane + group, 31)),
-                groups_kept = rebase(lane + group < 32 ? others : -INFINITY, most),
-                group_share = whole == -INFINITY ? 0 : rebase(whole, most);
-    GatheredRow<D> part;
-    clear_row(part), clear_row(row);
-    row.base = __shfl_sync(~0u, most, 0), row.m = m;
-    const auto add = [&](int i, const float2(&x)[D / 64]) {
-        const float k = __shfl_sync(~0u, kept, i), s = __shfl_sync(~0u, share, i);
-        part.l = add_share(part.l, k, __shfl_sync(~0u, state.y, i), s);
-#pragma unroll
-        for (int j = 0; j < D / 64 && s != 0; j++) {
-            part.o[2 * j] = add_share(part.o[2 * j], k, x[j].x, s);
-            part.o[2 * j + 1] = add_share(part.o[2 * j + 1], k, x[j].y, s);
-        }
-        if (i % ATTN_CUDA_FEW_GROUP == 0 && i % group == 0) {
-            add_sums(row, part, __shfl_sync(~0u, groups_kept, i), __shfl_sync(~0u, group_share, i));
-            clear_row(part);
-        }
-    };
-#pragma unroll 4
-    for (int i = count - 1; i >= EARLY; i--) {
-        float2 x[D / 64];
-        fetch(i, x);
-        add(i, x);
-    }
-#pragma unroll
-    for (int i = EARLY - 1; i >= 0; i--) {
-        if (i < count) {
-            add(i, early[i]);
-        }
-    }
-}
-
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32,
  * .. Slow: it is for rows whose data or exponents are out of the ordinary. */
 template <int DTYPE, int D>
@@ -260,16 +185,16 @@ template <class S>
 __device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, const FewItem &item,
                                             int r, const GatheredRow<S::D> &row)
 {
-    const attn_cuda_forward_params &a = c.forward;
+    const attn_cuda_few &few = c.forward.few;
     const int lane = threadIdx.x % 32;
     const FewRow place = item.row<S>(c, r);
     const int64_t part = item.part + place.part;
-    float *to = a.parts.sums + part * S::D + 2 * lane;
+    float *to = few.sums + part * S::D + 2 * lane;
     if (!place.used) {
         return;
     }
     if (lane == 0) {
-        ((float4 *)a.parts.states)[part] = make_float4(row.base, row.l, row.m, 0);
+        ((float4 *)few.states)[part] = make_float4(row.base, row.l, row.m, 0);
     }
 #pragma unroll
     for (int j = 0; j < S::D / 64; j++) {
@@ -339,45 +264,4 @@ __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, cons
         gather_last<S>(item, left, r, row);
         finish_row_of<S>(c, item, r, row);
     }
-}
-
-/* Reads what the end of a row takes of the arguments while the merge waits: the first read of a
- * line of them is slow. ptxas drops reads that nothing depends on, so something does: a comparison
- * that hardly ever holds, and an instruction that does no harm if it holds. */
-__device__ __forceinline__ void read_arguments(const attn_cuda_forward_params &a)
-{
-    const attn_problem &p = a.problem;
-    const int64_t all = (int64_t)p.o.data ^ p.o.stride[3] ^ p.o.dtype ^ (int64_t)p.lse.data ^
-                        p.lse.stride[3] ^ (int64_t)p.row_max.data ^ (int64_t)p.sinks.data ^ p.dv ^
-                        (int64_t)a.parts.sums ^ (int64_t)a.parts.states;
-    if (((uint32_t)all ^ (uint32_t)(all >> 32)) == 0x5bd1e995) {
-        ptx::begin_next_launch();
-    }
-}
-
-/* Merges the splits of all rows of O: a warp each, the heads of a query side by side. */
-template <int DTYPE, int D>
-__device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
-{
-    const attn_cuda_forward_params &a = c.forward;
-    const attn_problem &p = a.problem;
-    const uint32_t index = blockIdx.x * 4 + threadIdx.x / 32, heads = (uint32_t)p.heads,
-                   nq = (uint32_t)p.q.shape[1], group = (uint32_t)p.group;
-    if (index / heads >= (uint32_t)p.batch * nq) {
-        return;
-    }
-    const uint32_t head = index % heads, query = index / heads % nq;
-    const int64_t sequence = index / heads / nq;
-    const uint32_t row = query * group + head % group, rows = (uint32_t)a.parts.rows;
-    const int columns = a.parts.columns;
-    const int64_t block = (sequence * p.kv_heads + head / group) * a.schedule.blocks + row / rows,
-                  ctas = a.few.ctas.by, part = block * ctas * rows + row % rows;
-    const attn_sequence whole = attn_problem_sequence(&p, sequence);
-    GatheredRow<D> sums;
-    read_arguments(a);
-    ptx::wait_for_last_launch();
-    add_splits((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
-               (int)ctas, a.few.run > 1 ? 32 : ATTN_CUDA_FEW_GROUP, sums);
-    OutputRow w = {whole, (int)head, (int)query, query < whole.nq_used};
-    finish_gathered<DTYPE>(c, w, sums);
 }

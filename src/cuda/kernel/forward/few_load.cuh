@@ -45,9 +45,10 @@ template <class S> struct FewLoader {
                         (int)(threadIdx.x / 32 * S::EACH + threadIdx.x % S::EACH);
         Row row = {(uint32_t)item.sequence.tensor,
                    (uint32_t)((int)item.sequence.k_first + min(key, item.band.keys - 1))};
-        if (c.forward.problem.paged) {
-            const uint32_t size = (uint32_t)c.forward.pages.size;
-            row.page = (uint32_t)((uint64_t)row.within * item.inverse >> 32); /* or one more */
+        const attn_cuda_few &few = c.forward.few;
+        if (few.paged) {
+            const uint32_t size = (uint32_t)few.page;
+            row.page = (uint32_t)((uint64_t)row.within * few.page_inverse >> 32); /* or one more */
             row.within -= row.page * size;
             if (row.within >= size) {
                 row.page++, row.within -= size;
@@ -63,13 +64,13 @@ template <class S> struct FewLoader {
     /* Asks for the entry of the lane's row of the n-th tile. */
     __device__ __forceinline__ void look(int n) const
     {
-        const attn_tensor &t = c.forward.problem.table;
+        const attn_cuda_few &few = c.forward.few;
         if (n < item.blocks.count) {
             const Row r = row(n);
-            const int64_t at = item.sequence.index * t.stride[0] + (int)r.page * t.stride[1];
-            const char *from = (const char *)t.data + (at << (item.wide ? 3 : 2));
+            const char *from = few.table + item.sequence.index * few.table_sequence +
+                               (int)r.page * few.table_entry;
             unsigned char *to = entry(n);
-            if (item.wide) {
+            if (few.wide) {
                 ptx::copy_entry<8>(ptx::shared_address(to), from);
             } else {
                 ptx::copy_entry<4>(ptx::shared_address(to), from);
@@ -80,7 +81,7 @@ template <class S> struct FewLoader {
     /* The same of the first tiles, two at a time; waits for them. */
     __device__ __forceinline__ void look_first() const
     {
-        if (!c.forward.problem.paged) {
+        if (!c.forward.few.paged) {
             return;
         }
 #pragma unroll
@@ -96,7 +97,7 @@ template <class S> struct FewLoader {
     }
     __device__ __forceinline__ void look_ahead(int n) const
     {
-        if (c.forward.problem.paged && !values()) {
+        if (c.forward.few.paged && !values()) {
             look(n);
         }
     }
@@ -104,13 +105,13 @@ template <class S> struct FewLoader {
      * cut to those there are. */
     __device__ __forceinline__ Row found(int n) const
     {
-        const attn_problem &p = c.forward.problem;
-        if (!p.paged) {
+        const attn_cuda_few &few = c.forward.few;
+        if (!few.paged) {
             return row(n);
         }
         const uint2 words = *(const uint2 *)entry(n);
-        const int last = (int)p.k.shape[0] - 1, low = (int)words.x, high = (int)words.y;
-        if (!item.wide) {
+        const int last = few.last_page, low = (int)words.x, high = (int)words.y;
+        if (!few.wide) {
             return {(uint32_t)min(max(low, 0), last), words.y};
         }
         return {high == 0  ? min(words.x, (uint32_t)last)
@@ -157,8 +158,9 @@ template <class S> struct FewLoader {
      * meet zeros of Q. */
     __device__ __forceinline__ void clear(unsigned char *first, int bytes) const
     {
-        const attn_problem &p = c.forward.problem;
-        if ((S::Codes::PLAIN || S::Codes::HALVES) && (p.d < S::D || p.dv < S::D)) {
+        const attn_cuda_few &few = c.forward.few;
+        if ((S::Codes::PLAIN || S::Codes::HALVES) &&
+            (few.k_bytes < S::ROW || few.v_bytes < S::ROW)) {
             for (int at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16) {
                 *(uint4 *)(first + at) = make_uint4(0, 0, 0, 0);
             }
@@ -170,10 +172,9 @@ template <class S> struct FewLoader {
     {
         if (n < item.blocks.count) {
             const char *const *places = (const char *const *)(shared + S::PLACES_AT);
-            const attn_problem &p = c.forward.problem;
             const uint32_t to = ptx::shared_address(stage(n));
-            copy_rows(to, places, (int)p.d * S::Codes::BITS / 8);
-            copy_rows(to + S::TILE, places + S::EACH, (int)p.dv * S::Codes::BITS / 8);
+            copy_rows(to, places, c.forward.few.k_bytes);
+            copy_rows(to + S::TILE, places + S::EACH, c.forward.few.v_bytes);
         }
     }
     /* bytes: of a row. Columns beyond them keep what was there, codes or cleared, all of which are

@@ -65,8 +65,8 @@ template <class S> struct FewRows {
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
     {
         const int lane = few_lane();
-        const attn_problem &p = c.forward.problem;
         const attn_cuda_place &place = c.forward.few.q;
+        const int columns = c.forward.few.k_bytes * 8 / S::Codes::BITS;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             const int r = 8 * t + lane / 4;
@@ -77,7 +77,7 @@ template <class S> struct FewRows {
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
                 uint4 x = make_uint4(0, 0, 0, 0);
-                if (r < item.rows && 32 * u + 8 * (lane % 4) < p.d) {
+                if (r < item.rows && 32 * u + 8 * (lane % 4) < columns) {
                     x = *(const uint4 *)(from + 64 * u);
                 }
                 const uint32_t words[4] = {x.x, x.y, x.z, x.w};

@@ -104,9 +104,7 @@ struct FewItem {
     Blocks blocks; /* of the CTA's splits */
     int each;      /* blocks of a split */
     int kv_head, first, rows;
-    int64_t part;     /* the place of row 0 in a.parts */
-    uint32_t inverse; /* 2^32 / the size of a page, rounded down */
-    bool wide;        /* entries of the table have 8 bytes */
+    int64_t part; /* the place of row 0 in a.parts */
     FewPlace places[TENSORS];
     uint32_t masks[2]; /* of Codes */
     FewFamily family;  /* SHARED */
@@ -176,8 +174,7 @@ __device__ __forceinline__ attn_band plain_band(const attn_cuda_forward_params &
                                                 int &diagonal)
 {
     const attn_cuda_few &few = a.few;
-    const attn_cuda_index &used = a.index[ATTN_CUDA_USED_K];
-    const int nk = used.data == NULL ? few.keys : index_at(used, sequence, few.keys);
+    const int nk = few.used ? index_at(a.index[ATTN_CUDA_USED_K], sequence, few.keys) : few.keys;
     diagonal = few.top_left ? 0 : nk - few.nq;
     return {max(diagonal - few.before, -(1 << 30)), min(diagonal + few.after + 1, nk), few.nq, nk};
 }
@@ -257,8 +254,6 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     const typename S::Codes::Masks masks = S::Codes::masks();
     item.masks[0] = masks.low, item.masks[1] = masks.high;
     item.part = (int64_t)index * S::ROWS;
-    item.inverse = p.paged ? ~0u / (uint32_t)a.pages.size : 0;
-    item.wide = p.paged && p.table.dtype == ATTN_I64;
     if (few.plain) {
         fill_plain(a, (int)sequence, item);
     } else {

@@ -118,10 +118,17 @@ template <class S> struct FewTile {
         }
     }
 
+    /* The arguments, for steps that few problems have: lines of them are slow when first read, and
+     * the compiler reads ahead what it can. */
+    __device__ __forceinline__ const attn_cuda_codes_params &later() const
+    {
+        return (&c)[ptx::opaque(0)];
+    }
+
     /* Light steps. key: the lane's first. */
     __device__ __forceinline__ void step(int key, float (&s)[S::TILES][4]) const
     {
-        const attn_cuda_steps &x = c.forward.steps_sm90;
+        const attn_cuda_steps &x = later().forward.steps_sm90;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             if (x.softcap) {
@@ -140,9 +147,10 @@ template <class S> struct FewTile {
     /* ALiBi of row r for keys `key` and key + 8. */
     __device__ __forceinline__ void slope(int r, int key, float &s, float &behind) const
     {
-        const attn_tensor &t = c.forward.problem.alibi;
+        const attn_cuda_forward_params &a = later().forward;
+        const attn_tensor &t = a.problem.alibi;
         r = min(r, item.rows - 1);
-        const float factor = c.forward.steps_sm90.alibi_factor,
+        const float factor = a.steps_sm90.alibi_factor,
                     slope = load_real<float>(
                         attn_at_broadcast(&t, item.sequence.index, item.head(c, r), 0, 0), t.dtype);
         const int64_t distance = item.query(c, r) + item.sequence.diagonal - key;
@@ -155,7 +163,7 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void mask(int key, float (&s)[S::TILES][4]) const
     {
         const int lane = few_lane();
-        const attn_cuda_forward_params &a = c.forward;
+        const attn_cuda_forward_params &a = later().forward;
 #pragma unroll 1
         for (int n = 0; n < 4 * S::TILES; n++) {
             const int r = n / 4 * 8 + 2 * (lane % 4) + n % 2, i = item.query(c, r),
@@ -164,7 +172,7 @@ template <class S> struct FewTile {
             float x = -INFINITY;
             if (j >= see.x && j < see.y) {
                 x = one<false>(s, n, x);
-                if (a.steps && !a.few.light) {
+                if (c.forward.few.steps && !c.forward.few.light) {
                     const ScoreRow<float> score(a.problem, item.sequence, item.head(c, r), i);
                     x = score.visible(j) ? score.step(x, j) : -INFINITY;
                 }
@@ -190,7 +198,7 @@ template <class S> struct FewTile {
 
     __device__ __forceinline__ float base_of(float score) const
     {
-        return __fmul_rn(score, c.forward.scale_log2) - RAISED<S::DTYPE>;
+        return __fmul_rn(score, c.forward.few.scale_log2) - RAISED<S::DTYPE>;
     }
     /* True if a score of row r of the lane's is too far above its base. A row's first scores leave
      * no slack. */
@@ -252,7 +260,8 @@ template <class S> struct FewTile {
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float score = s[t][2 * i + r];
-                    const float e = ptx::exp2(fmaf(score, c.forward.scale_log2, -rows.base[t][r]));
+                    const float e =
+                        ptx::exp2(fmaf(score, c.forward.few.scale_log2, -rows.base[t][r]));
                     const bool seen = score != -INFINITY; /* factors may not be finite */
                     rows.l[t][r] += e;
                     x[r] = PLAIN ? e : seen ? e * scale : 0;
@@ -316,15 +325,15 @@ template <class S> struct FewTile {
                                                  const float (&s)[S::TILES][4]) const
     {
         const int lane = few_lane();
-        const attn_problem &problem = c.forward.problem;
+        const attn_cuda_few &few = c.forward.few;
         uint32_t unsound = 0;
 #pragma unroll 1
         for (int at = lane / 16 * 4; at < S::ROW; at += 8) { /* a key by two lanes */
             const int place = S::place(lane % 16, at);
-            if (at < problem.d) {
+            if (at < few.k_bytes) {
                 unsound |= S::Codes::unsound(*(const uint32_t *)(k + place));
             }
-            if (at < problem.dv) {
+            if (at < few.v_bytes) {
                 unsound |= S::Codes::unsound(*(const uint32_t *)(k + S::TILE + place));
             }
         }
@@ -366,8 +375,8 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
-        const bool masked =
-            !S::SHARED && (item.blocks.masked(block) || (c.forward.steps && !c.forward.few.light));
+        const bool masked = !S::SHARED && (item.blocks.masked(block) ||
+                                           (c.forward.few.steps && !c.forward.few.light));
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = S::Codes::HALVES && rows.halves ? products<S::Codes::HALVES>(stage, s)

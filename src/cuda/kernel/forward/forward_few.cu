@@ -7,6 +7,7 @@
  * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or
  * several splits of up to 8 rows, one after the other, where keys have 16 bits.
  */
+#include "cuda/kernel/forward/few_merge.cuh"
 #include "cuda/kernel/forward/few_run.cuh"
 
 template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)

@@ -1,5 +1,5 @@
 /*
- * entry.cuh: entries of a table of pages.
+ * entry.cuh: entries of a table of pages; addresses that wait in registers.
  */
 #pragma once
 #include <stdint.h>
@@ -13,6 +13,19 @@ template <int BYTES> __device__ __forceinline__ void copy_entry(uint32_t to, con
 {
     asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2;" ::"r"(to), "l"(at), "n"(BYTES)
                  : "memory");
+}
+
+/* An address in global memory, which is in registers from here on; and as a pointer again. */
+__device__ __forceinline__ size_t opaque_global(const void *p)
+{
+    size_t x = __cvta_generic_to_global(p);
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T> __device__ __forceinline__ T *from_global(size_t x)
+{
+    return (T *)__cvta_global_to_generic(x);
 }
 
 } // namespace ptx

@@ -12,4 +12,14 @@ template <int BYTES> inline void copy_entry(uint32_t to, const void *at)
     emulated::copy_own(to, at, BYTES, BYTES);
 }
 
+inline size_t opaque_global(const void *p)
+{
+    return (size_t)p;
+}
+
+template <class T> inline T *from_global(size_t x)
+{
+    return (T *)x;
+}
+
 } // namespace ptx
