@@ -62,6 +62,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(backward_sm90 compute_90a,sm_90a)
   attn_image(backward_sm90_light compute_90a,sm_90a)
   attn_image(backward_sm90_tables compute_90a,sm_90a)
+  attn_image(backward_sm90_elements compute_90a,sm_90a)
   attn_image(backward_sm90_steps_tables compute_90a,sm_90a)
   attn_image(backward_sm90_steps compute_90a,sm_90a)
   attn_image(backward_sm90_f32 compute_90a,sm_90a)
@@ -91,7 +92,8 @@ function(attn_emulated_gpu)
       forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
-      backward_sm90 backward_sm90_light backward_sm90_tables backward_sm90_steps
+      backward_sm90 backward_sm90_light backward_sm90_tables backward_sm90_elements
+      backward_sm90_steps
       backward_sm90_steps_tables backward_sm90_f32
       merge_generic append_generic mask_generic elements_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})

@@ -76,6 +76,7 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_BACKWARD_SM90] = attn_image_backward_sm90,
         [ATTN_CUDA_BACKWARD_SM90_LIGHT] = attn_image_backward_sm90_light,
         [ATTN_CUDA_BACKWARD_SM90_TABLES] = attn_image_backward_sm90_tables,
+        [ATTN_CUDA_BACKWARD_SM90_ELEMENTS] = attn_image_backward_sm90_elements,
         [ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES] = attn_image_backward_sm90_steps_tables,
         [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,
         [ATTN_CUDA_BACKWARD_SM90_F32] = attn_image_backward_sm90_f32,

@@ -36,6 +36,7 @@ IMAGE(backward_sm80_steps);
 IMAGE(backward_sm90);
 IMAGE(backward_sm90_light);
 IMAGE(backward_sm90_tables);
+IMAGE(backward_sm90_elements);
 IMAGE(backward_sm90_steps_tables);
 IMAGE(backward_sm90_steps);
 IMAGE(backward_sm90_f32);

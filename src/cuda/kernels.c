@@ -6,9 +6,9 @@
 #include "cuda/params.h"
 #include "cuda/shape.h"
 
-#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                \
-    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d,   d, 64, bn, 256, \
-     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, 0,     true},
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                    \
+    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d,    d,    64, bn, 256, \
+     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, 0,     true, false},
 #define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, scores) \
     {"attn_forward_sm90_" #name,                                           \
      family,                                                               \
@@ -21,13 +21,26 @@
      ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores),             \
      loads,                                                                \
      0,                                                                    \
+     false,                                                                \
      false},
 #define ATTN_FORWARD_SM90(name, dtype, d, dv, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, ATTN_CUDA_SCALED)
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, ATTN_CUDA_STEPPED)
 #define MERGE_KERNEL(name, family, dtype, d, dv) \
-    {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, 0, false},
+    {"attn_forward_sm90_" #name,                 \
+     family,                                     \
+     dtype,                                      \
+     d,                                          \
+     dv,                                         \
+     1,                                          \
+     0,                                          \
+     128,                                        \
+     0,                                          \
+     ATTN_CUDA_MERGE,                            \
+     0,                                          \
+     false,                                      \
+     false},
 #define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
 #define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
@@ -56,6 +69,7 @@
      ATTN_SM90_WIDE_BYTES(dtype, d, loads),                      \
      loads,                                                      \
      0,                                                          \
+     false,                                                      \
      false},
 #define SM80_KERNEL(name, family, dtype, d, warps, bn, ctas) \
     {"attn_forward_sm80_" #name,                             \
@@ -69,13 +83,14 @@
      ATTN_SM80_BYTES(dtype, d, warps, bn),                   \
      ATTN_CUDA_THREADS,                                      \
      0,                                                      \
+     false,                                                  \
      false},
 #define ATTN_FORWARD_SM80(name, ...) SM80_KERNEL(name, ATTN_CUDA_SM80, __VA_ARGS__)
 #define ATTN_FORWARD_SM80_DROPOUT(name, ...) \
     SM80_KERNEL(dropout_##name, ATTN_CUDA_SM80_DROPOUT, __VA_ARGS__)
-#define GENERIC_KERNEL(name, family, storage, real)                                       \
-    {"attn_forward_" #name, family, storage, 0, 0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
-     ATTN_CUDA_THREADS,     0,      false},
+#define GENERIC_KERNEL(name, family, storage, real)                                          \
+    {"attn_forward_" #name, family, storage, 0,    0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
+     ATTN_CUDA_THREADS,     0,      false,   false},
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
 #define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
@@ -91,6 +106,7 @@
      ATTN_FEW_BYTES(code, d, warps, stages),                              \
      ATTN_CUDA_THREADS,                                                   \
      code,                                                                \
+     false,                                                               \
      false},
 #define ATTN_FORWARD_FEW_SHARED(name, dtype, d, warps, stages, ctas) \
     {"attn_forward_few_shared_" #name,                               \
@@ -104,9 +120,11 @@
      ATTN_FEW_SHARED_BYTES(dtype, d, warps, stages),                 \
      ATTN_CUDA_THREADS,                                              \
      dtype,                                                          \
+     false,                                                          \
      false},
-#define FEW_HELPER(name, family, dtype, d, rows) \
-    {"attn_forward_few_" #name, family, dtype, d, d, rows, 0, 128, 0, ATTN_CUDA_MERGE, 0, false},
+#define FEW_HELPER(name, family, dtype, d, rows)                         \
+    {"attn_forward_few_" #name, family, dtype, d,    d, rows, 0, 128, 0, \
+     ATTN_CUDA_MERGE,           0,      false, false},
 #define ATTN_FORWARD_FEW_FIND(name) FEW_HELPER(shared_##name, ATTN_CUDA_FEW_SHARED, 0, 0, 4)
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d) FEW_HELPER(name, ATTN_CUDA_FEW, dtype, d, 1)
 #define GRAD_KERNEL(name, dtype, bytes, part) \
@@ -121,6 +139,7 @@
      bytes,                                   \
      part,                                    \
      0,                                       \
+     false,                                   \
      false},
 #define ATTN_BACKWARD_GENERIC(name, dtype, real)                                    \
     GRAD_KERNEL(name##_delta, dtype, 0, ATTN_CUDA_GRAD_DELTA)                       \
@@ -128,15 +147,29 @@
     GRAD_KERNEL(name##_rows, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_ROWS)     \
     GRAD_KERNEL(name##_scores, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_SCORES) \
     GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)
-#define GRAD_KERNEL_OF(name, family, dtype, d, rows, keys, threads, bytes, part) \
-    {"attn_backward_sm90_" #name, family, dtype, d, d, rows, keys, threads, bytes, part, 0, false},
+#define GRAD_STAYING_KERNEL(name, family, dtype, d, rows, keys, threads, bytes, part, stays) \
+    {"attn_backward_sm90_" #name,                                                            \
+     family,                                                                                 \
+     dtype,                                                                                  \
+     d,                                                                                      \
+     d,                                                                                      \
+     rows,                                                                                   \
+     keys,                                                                                   \
+     threads,                                                                                \
+     bytes,                                                                                  \
+     part,                                                                                   \
+     0,                                                                                      \
+     false,                                                                                  \
+     stays},
+#define GRAD_KERNEL_OF(...) GRAD_STAYING_KERNEL(__VA_ARGS__, false)
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
-#define ORDERED_KERNELS(name, family, tabled, dtype, d, step, stages)                           \
-    GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                            \
-                   ATTN_GRAD_SM90_BYTES(d, 256, step, stages, ATTN_GRAD_ROOM(d, step, tabled)), \
-                   ATTN_CUDA_GRAD_ORDERED)                                                      \
+#define ORDERED_KERNELS(name, family, tabled, dtype, d, step, stages, stays)         \
+    GRAD_STAYING_KERNEL(                                                             \
+        name##_ordered, family, dtype, d, step, 128, 384,                            \
+        ATTN_GRAD_SM90_BYTES(d, 256, step, stages, ATTN_GRAD_ROOM(d, step, tabled)), \
+        ATTN_CUDA_GRAD_ORDERED, stays)                                               \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, false, __VA_ARGS__)
@@ -151,17 +184,21 @@
     ORDERED_KERNELS(tables_##name, ATTN_CUDA_BACKWARD_SM90_TABLES, true, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...) \
     ORDERED_KERNELS(steps_tables_##name, ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES, true, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                  \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, false, dtype, d, step, stages) \
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)                           \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, false, dtype, d, step, stages, \
+                    stays)                                                                      \
     GRAD_KERNEL_OF(                                                                             \
         steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,           \
         ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)),   \
         ATTN_CUDA_GRAD_SUMS)
+#define ATTN_BACKWARD_SM90_ELEMENTS(name, dtype, d)                                            \
+    GRAD_KERNEL_OF(elements_##name, ATTN_CUDA_BACKWARD_SM90_ELEMENTS, dtype, d, 128, 128, 384, \
+                   ATTN_GRAD_ELEMENT_BYTES(d), ATTN_CUDA_GRAD_SUMS)
 #define ATTN_BACKWARD_SM90_PARTS(name, d, step)                                                   \
     GRAD_KERNEL_OF(name##_delta, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 1024 / (d), 0, 256, 0, \
                    ATTN_CUDA_GRAD_DELTA)                                                          \
-    GRAD_KERNEL_OF(name##_ordered, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 384,      \
-                   ATTN_GRAD_PARTS_BYTES(d, step), ATTN_CUDA_GRAD_ORDERED)                        \
+    GRAD_STAYING_KERNEL(name##_ordered, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 384, \
+                        ATTN_GRAD_PARTS_BYTES(d, step), ATTN_CUDA_GRAD_ORDERED, true)             \
     GRAD_KERNEL_OF(name##_round, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 256, 0,     \
                    ATTN_CUDA_GRAD_ROUND)                                                          \
     GRAD_KERNEL_OF(name##_single, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 64, 64, 256,          \
@@ -178,6 +215,7 @@
      ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step),                                       \
      part,                                                                              \
      0,                                                                                 \
+     false,                                                                             \
      false},
 #define GRAD_SM80_KERNELS(name, family, dtype, d, fixed, step, halves, ctas)          \
     GRAD_SM80_KERNEL(name##_keys, family, dtype, d, step, fixed, fixed, step, halves, \
@@ -188,13 +226,37 @@
 #define ATTN_BACKWARD_SM80_STEPS(name, ...) \
     GRAD_SM80_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM80_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
-    {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
+    {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false, false},
 #define ATTN_MASK(name) \
-    {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false},
+    {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false, false},
 #define ATTN_ELEMENTS(name, kind) \
-    {"attn_elements_" #name, ATTN_CUDA_ELEMENTWISE, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
+    {"attn_elements_" #name,      \
+     ATTN_CUDA_ELEMENTWISE,       \
+     ATTN_F32,                    \
+     0,                           \
+     0,                           \
+     1,                           \
+     0,                           \
+     256,                         \
+     0,                           \
+     kind,                        \
+     0,                           \
+     false,                       \
+     false},
 #define MERGES_KERNEL(name, parts, kind) \
-    {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, 0, false},
+    {"attn_merge_" #name,                \
+     ATTN_CUDA_MERGES,                   \
+     ATTN_F32,                           \
+     0,                                  \
+     0,                                  \
+     8,                                  \
+     parts,                              \
+     256,                                \
+     0,                                  \
+     kind,                               \
+     0,                                  \
+     false,                              \
+     false},
 #define ATTN_MERGE(name, parts)                         \
     MERGES_KERNEL(name, parts, ATTN_CUDA_MERGE_RESULTS) \
     MERGES_KERNEL(name##_gradients, parts, ATTN_CUDA_MERGE_GRADIENTS)

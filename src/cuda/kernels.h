@@ -23,6 +23,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_SM90_TABLES,
     ATTN_CUDA_BACKWARD_SM90_STEPS,
     ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES,
+    ATTN_CUDA_BACKWARD_SM90_ELEMENTS,
     ATTN_CUDA_BACKWARD_SM90_F32,
     ATTN_CUDA_SM80,
     ATTN_CUDA_SM80_DROPOUT,
@@ -81,6 +82,7 @@ typedef struct attn_cuda_kernel {
                     * elements: ATTN_CUDA_WRITE_ .. */
     int32_t codes; /* ATTN_CUDA_FEW: type of K and V */
     bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
+    bool stays;    /* a CTA does one item after the other (kernel/backward/run_sm90.cuh) */
 } attn_cuda_kernel;
 
 enum {
@@ -116,6 +118,7 @@ enum {
 #define ATTN_BACKWARD_SM90_TABLES(...) +2
 #define ATTN_BACKWARD_SM90_STEPS_TABLES(...) +2
 #define ATTN_BACKWARD_SM90_STEPS(...) +3
+#define ATTN_BACKWARD_SM90_ELEMENTS(...) +1
 #define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
 #define ATTN_MASK(...) +1

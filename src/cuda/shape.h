@@ -110,6 +110,14 @@
     (128 * (step)*2 + (step) * (d)*4 +  \
      ((tabled) ? ATTN_GRAD_TABLE_BYTES(step) + ATTN_GRAD_APART_BYTES - (step) * (d)*2 : 0))
 
+/* kernel/backward/elements_sm90.cuh: a ring of pairs of tiles of 128 rows or keys; a bias; LSE and
+ * delta twice; posts; barriers. The first byte is a multiple of 128. */
+#define ATTN_GRAD_ELEMENT_PAIRS(d) ((d) > 64 ? 3 : 4)
+#define ATTN_GRAD_ELEMENT_ALIGN (1024 - 128)
+#define ATTN_GRAD_ELEMENT_BYTES(d)                                                             \
+    (ATTN_GRAD_ELEMENT_PAIRS(d) * 2 * 128 * (d)*2 + 128 * 128 * 2 + 2 * 2 * 128 * 4 + 2 * 64 + \
+     ATTN_GRAD_ELEMENT_ALIGN)
+
 /* kernel/backward/parts_sm90.cuh: K and V of 128 keys, Q and dO of `step` rows, dS, all in parts;
  * sums of dQ; barriers, two times LSE and delta. */
 #define ATTN_GRAD_PARTS_BYTES(d, step)                                                    \

@@ -79,6 +79,10 @@ bool attn_cuda_grad_gathers(const attn_problem *problem);
 /* attn_cuda_steps_of, but a mask is copied only if the bias is, and has 16 bits. */
 attn_cuda_steps attn_cuda_grad_steps(const attn_problem *problem);
 
+/* True if the gradient of the bias, an element for each score, has kernels of its own
+ * (kernel/backward/elements_sm90.cuh). */
+bool attn_cuda_grad_has_elements(const attn_gradients *grads);
+
 /* The kernel of a family for a part of the results (ATTN_CUDA_GRAD_ ..); that of backward_sm90 with
  * sums of dQ in the workspace, or the one that rounds them; that of backward_sm80. -1: none. */
 int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part);

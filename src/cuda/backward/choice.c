@@ -46,18 +46,17 @@ bool attn_cuda_grad_gathers(const attn_problem *problem)
     return (problem->mask.data || problem->bias.data) && !has_tables(problem);
 }
 
-/* ALiBi, dropout, masks and biases of bf16 have faster ones: f16 asks for sums of P too, which take
- * registers. */
+/* ALiBi and dropout, masks and biases of the inputs' type have faster ones. */
 static attn_cuda_family ordered_family(const attn_problem *problem)
 {
     attn_problem rest = *problem;
     rest.alibi.data = rest.mask.data = rest.bias.data = NULL;
     const bool tabled = has_tables(problem),
-               light = problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest) &&
-                       (tabled || (!problem->mask.data && !problem->bias.data)) &&
-                       (!problem->bias.data || problem->bias.dtype == ATTN_BF16) &&
-                       !(problem->mask.data && problem->bias.data && problem->d <= 64 &&
-                         problem->dv <= 64); /* no room for both */
+               both = problem->q.dtype == ATTN_BF16 && problem->mask.data && problem->bias.data &&
+                      problem->d <= 64 && problem->dv <= 64, /* no room for both */
+        light = !attn_cuda_has_steps(&rest) && !both &&
+                (tabled || (!problem->mask.data && !problem->bias.data)) &&
+                (!problem->bias.data || problem->bias.dtype == problem->q.dtype);
     if (problem->q.dtype == ATTN_F32) {
         return ATTN_CUDA_BACKWARD_SM90_F32;
     }
@@ -68,6 +67,17 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
         return light ? ATTN_CUDA_BACKWARD_SM90_TABLES : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES;
     }
     return light ? ATTN_CUDA_BACKWARD_SM90_LIGHT : ATTN_CUDA_BACKWARD_SM90_STEPS;
+}
+
+bool attn_cuda_grad_has_elements(const attn_gradients *grads)
+{
+    const attn_tensor *bias = &grads->problem.bias, *out = &grads->d_bias;
+    attn_problem rest = grads->problem;
+    rest.bias.data = NULL;
+    return !attn_cuda_has_steps(&rest) && bias->dtype == grads->problem.q.dtype &&
+           attn_cuda_grad_steps(&grads->problem).bias == ATTN_CUDA_COPIED_2 &&
+           out->dtype != ATTN_F64 && attn_cuda_is_aligned(out) && out->shape[3] % 2 == 0 &&
+           out->shape[0] == bias->shape[0] && out->shape[1] == bias->shape[1];
 }
 
 int attn_cuda_grad_ordered(const attn_problem *problem, int32_t part)

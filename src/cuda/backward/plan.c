@@ -70,16 +70,6 @@ static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                       (double)problem->heads);
 }
 
-/* True if CTAs of a kernel do one item after the other (STAYS, shape_sm90.cuh). */
-static bool has_staying(int kernel)
-{
-    const attn_cuda_kernel *const k = &attn_cuda_kernels[kernel];
-    return k->family == ATTN_CUDA_BACKWARD_SM90_LIGHT ? k->d <= 64
-           : k->family == ATTN_CUDA_BACKWARD_SM90 || k->family == ATTN_CUDA_BACKWARD_SM90_F32
-               ? k->d <= 128
-               : false;
-}
-
 /* dK and dV, or dQ, by backward_sm90. */
 static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
                             uint64_t bad_offset)
@@ -99,7 +89,7 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         count *= (double)launch.items.shares;
         launch.items.count = (int64_t)count;
         plan->items += launch.items.count;
-        if (plan->params.whole && has_staying(kernel) && count <= INT32_MAX) {
+        if (plan->params.whole && attn_cuda_kernels[kernel].stays && count <= INT32_MAX) {
             count = fmin(count, cuda->multiprocessors);
         }
     }
@@ -165,7 +155,7 @@ static bool has_few_terms(const attn_problem *problem, const attn_tensor *out)
 static attn_status add_scores(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int kernel,
                               attn_cuda_grad_launch *launch, double count)
 {
-    if (attn_cuda_kernels[kernel].family == ATTN_CUDA_BACKWARD_SM90_STEPS && count <= INT32_MAX) {
+    if (attn_cuda_kernels[kernel].family != ATTN_CUDA_BACKWARD_GENERIC && count <= INT32_MAX) {
         launch->items.count = (int64_t)count;
         count = fmin(count, cuda->multiprocessors);
     }
@@ -186,7 +176,12 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
                       kind != ATTN_CUDA_BY_ROWS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
-        fast ? attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90_STEPS, ATTN_CUDA_GRAD_SUMS)
+        fast ? attn_cuda_grad_kernel(problem,
+                                     kind == ATTN_CUDA_ELEMENTS &&
+                                             attn_cuda_grad_has_elements(&plan->params.grads)
+                                         ? ATTN_CUDA_BACKWARD_SM90_ELEMENTS
+                                         : ATTN_CUDA_BACKWARD_SM90_STEPS,
+                                     ATTN_CUDA_GRAD_SUMS)
              : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {

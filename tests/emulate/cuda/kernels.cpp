@@ -76,6 +76,8 @@
 #define ATTN_BACKWARD_SM90_TABLES(name, ...)          \
     ENTRY(attn_backward_sm90_tables_##name##_ordered) \
     ENTRY(attn_backward_sm90_tables_##name##_round)
+#elif defined(EMULATED_backward_sm90_elements)
+#define ATTN_BACKWARD_SM90_ELEMENTS(name, ...) ENTRY(attn_backward_sm90_elements_##name)
 #elif defined(EMULATED_backward_sm90_steps_tables)
 #define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...)          \
     ENTRY(attn_backward_sm90_steps_tables_##name##_ordered) \

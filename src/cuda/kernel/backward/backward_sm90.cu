@@ -18,8 +18,9 @@
         __VA_ARGS__(a);                                                                    \
     }
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) KERNEL(name, 256, 4, delta_sm90<dtype, d>)
-#define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages)                     \
-    KERNEL(name##_ordered, 384, 1, ordered_sm90<OrderShape<dtype, d, step, stages>>) \
+#define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages, stays)          \
+    KERNEL(name##_ordered, 384, 1,                                               \
+           ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_SCALED, stays>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)
 #define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                    \
     KERNEL(name##_ordered, 384, 1, wide_sm90<WideShape<dtype, d, step, stages>>) \

@@ -12,8 +12,9 @@
     {                                                                                            \
         __VA_ARGS__(a);                                                                          \
     }
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                     \
-    KERNEL(name##_ordered, 384, 1, ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_STEPPED>>) \
-    KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)                   \
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)             \
+    KERNEL(name##_ordered, 384, 1,                                                \
+           ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_STEPPED, stays>>) \
+    KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)  \
     KERNEL(name##_sums, 384, 1, sums_sm90<SumShape<dtype, d, step>>)
 #include "cuda/kernels.inc"

@@ -11,8 +11,8 @@
     {                                                                                             \
         __VA_ARGS__(a);                                                                           \
     }
-#define ATTN_BACKWARD_SM90_TABLES(name, dtype, d, step, stages)                 \
-    KERNEL(name##_ordered, 384, 1,                                              \
-           ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_LIGHT_TABLED>>) \
+#define ATTN_BACKWARD_SM90_TABLES(name, dtype, d, step, stages, stays)                 \
+    KERNEL(name##_ordered, 384, 1,                                                     \
+           ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_LIGHT_TABLED, stays>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages, GRAD_LIGHT>>)
 #include "cuda/kernels.inc"

@@ -144,7 +144,7 @@ template <class S> struct KeySums {
             if constexpr (!S::BF16) {
                 dk[i] *= keys;
             }
-            if constexpr (S::LIGHT) {
+            if constexpr (S::OUTSIDE) {
                 dk[i] *= kept;
             }
             if constexpr (S::DROPS || !S::BF16) {

@@ -70,19 +70,21 @@ template <class S> struct PartsLoader {
         const bool first_lane = ptx::thread() == 0;
         const int batch = (int)o.item.sequence.tensor, place = (int)o.item.sequence.q_first + row;
         const uint32_t d_o = gradient_use(n), q = query_use(n);
-        ptx::mbarrier_wait(memory.empty(d_o), memory.parity(d_o) ^ 1);
+        memory.stages().await_empty(d_o);
         if (first_lane) {
-            load_parts<S>(gradient_tile(memory), &a.d_o_map, memory.full(d_o), place, head, batch);
+            load_parts<S>(gradient_tile(memory), &a.d_o_map, memory.stages().full(d_o), place, head,
+                          batch);
         }
-        ptx::mbarrier_arrive(memory.full(d_o));
-        ptx::mbarrier_wait(memory.empty(q), memory.parity(q) ^ 1);
+        ptx::mbarrier_arrive(memory.stages().full(d_o));
+        memory.stages().await_empty(q);
         if (first_lane) {
             row_of[n % S::STAGES] = row;
-            load_parts<S>(query_tile(memory), &a.q_map, memory.full(q), place, head, batch);
+            load_parts<S>(query_tile(memory), &a.q_map, memory.stages().full(q), place, head,
+                          batch);
         }
         __syncwarp();
         load_statistics<S>(a, memory, o.item, head, row, n, 1);
-        ptx::mbarrier_arrive(memory.full(q));
+        ptx::mbarrier_arrive(memory.stages().full(q));
     }
 };
 
@@ -135,7 +137,7 @@ template <class S> struct SplitGroup {
     {
         const uint32_t use = gradient_use(n);
         load_operand<S>(x, memory.fixed(1), group());
-        ptx::mbarrier_wait(memory.full(use), memory.parity(use));
+        memory.stages().await_full(use);
         multiply<0, S::STEP_PART>(dp, x, gradient_tile(memory));
         end_product(dp, x, n);
     }
@@ -145,7 +147,7 @@ template <class S> struct SplitGroup {
     {
         const uint32_t use = query_use(n);
         load_operand<S>(x, memory.fixed(0), group());
-        ptx::mbarrier_wait(memory.full(use), memory.parity(use));
+        memory.stages().await_full(use);
         multiply<0, S::STEP_PART>(s, x, query_tile(memory));
     }
 
@@ -164,7 +166,7 @@ template <class S> struct SplitGroup {
     {
         __syncwarp();
         if (ptx::thread() % 32 == 0) {
-            ptx::mbarrier_arrive(memory.empty(use));
+            ptx::mbarrier_arrive(memory.stages().empty(use));
         }
     }
 

@@ -16,71 +16,9 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
-#include "cuda/kernel/backward/run_sm90.cuh"
+#include "cuda/kernel/backward/loader_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
-
-/* Loads tiles for run_ordered. One warp. */
-template <class S> struct OrderedLoader {
-    const attn_cuda_backward_params &a;
-    const GradMemory<S> &memory;
-    int *row_of;
-
-    /* K and V of an item. Lane 0. */
-    __device__ __forceinline__ void load_keys(const OrderedItem &o) const
-    {
-        const uint32_t full = memory.keys_full();
-        const int key = (int)(o.item.sequence.k_first + o.item.first), kv = (int)o.item.head,
-                  batch = (int)o.item.sequence.tensor;
-        ptx::mbarrier_arrive_expect(full, 2 * S::FIXED_BYTES);
-        load_tile<S>(memory.fixed(0), &a.k_map, full, S::FIXED, key, kv, batch, tma::EVICT_FIRST);
-        load_tile<S>(memory.fixed(1), &a.v_map, full, S::FIXED, key, kv, batch, tma::EVICT_FIRST);
-    }
-
-    /* Q and dO of a tile, LSE and delta. */
-    __device__ __forceinline__ void load_rows(const OrderedItem &o, uint32_t n, int head,
-                                              int row) const
-    {
-        const uint32_t full = memory.full(n);
-        ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
-        if (ptx::thread() == 0) {
-            const int place = (int)o.item.sequence.q_first + row,
-                      batch = (int)o.item.sequence.tensor;
-            row_of[n % S::STAGES] = row;
-            if constexpr (S::DROPS) {
-                row_of[S::STAGES + n % S::STAGES] = head;
-            }
-            ptx::mbarrier_arrive_expect(full, (S::APART ? 1 : 2) * S::STEP_BYTES);
-            load_tile<S>(memory.streamed(n, 0), &a.q_map, full, S::STEP, place, head, batch,
-                         tma::EVICT_LAST);
-            if constexpr (!S::APART) {
-                load_tile<S>(memory.streamed(n, 1), &a.d_o_map, full, S::STEP, place, head, batch,
-                             tma::EVICT_LAST);
-            }
-        }
-        __syncwarp();
-        load_statistics<S>(a, memory, o.item, head, row, n, o.unit);
-        ptx::mbarrier_arrive(full);
-        if constexpr (S::APART) {
-            load_d_o(o, n);
-        }
-    }
-    /* Tile and head are read back: registers are few. */
-    __device__ __forceinline__ void load_d_o(const OrderedItem &o, uint32_t n) const
-    {
-        if (ptx::thread() == 0) {
-            const GradMemory<S> near = {(uint32_t)ptx::opaque((int)memory.base)};
-            const uint32_t full = near.d_o_full(n);
-            ptx::mbarrier_wait(full + 8, memory.d_o_parity(n) ^ 1);
-            const int row = row_of[n % S::STAGES], head = row_of[S::STAGES + n % S::STAGES];
-            ptx::mbarrier_arrive_expect(full, S::STEP_BYTES);
-            load_tile<S>(near.streamed(n, 1), &a.d_o_map, full, S::STEP,
-                         (int)o.item.sequence.q_first + row, head, (int)o.item.sequence.tensor,
-                         tma::EVICT_LAST);
-        }
-        __syncwarp();
-    }
-};
 
 /* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
 template <class S>
@@ -128,7 +66,7 @@ template <class S> struct OrderedGroup {
     /* Sums of |dS^T| of this thread's two keys (range_sm90.cuh). */
     __device__ __forceinline__ float2 &sizes()
     {
-        if constexpr (S::STEPPED) {
+        if constexpr (S::DROPS) {
             return shared_terms(1);
         } else {
             return own_sizes;
@@ -137,7 +75,7 @@ template <class S> struct OrderedGroup {
 
     __device__ __forceinline__ void issue_next(uint32_t n)
     {
-        ptx::mbarrier_wait(memory.full(n), memory.parity(n));
+        memory.stages().await_full(n);
         wgmma::fence();
         issue_scores<S, S::STEP>(s, memory.fixed(0) + 64 * 128 * group(), memory.streamed(n, 0));
     }
@@ -158,7 +96,7 @@ template <class S> struct OrderedGroup {
         wgmma::wait<LEFT>();
         sums.hold_keys(n);
         if (n > first_tile() && ptx::thread() % 32 == 0) {
-            ptx::mbarrier_arrive(memory.empty(n - 1));
+            ptx::mbarrier_arrive(memory.stages().empty(n - 1));
         }
     }
 
@@ -171,6 +109,9 @@ template <class S> struct OrderedGroup {
         constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
         if constexpr (S::LIGHT) {
             pack_kept<S::BF16, FROM, PART>(s, p[AT]);
+            if constexpr (!S::BF16 && EARLY) {
+                note_weights<FROM, PART>(s, a.grads.problem.dropout.on);
+            }
         } else if constexpr (!S::STEPPED) {
             pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
         }
@@ -183,8 +124,8 @@ template <class S> struct OrderedGroup {
             wgmma::keep(p[BEFORE], n);
         }
         if constexpr (S::DROPS) {
-            pack_step_scores<S::BF16, FROM, PART>(s, dp, S::LIGHT ? 1 : a.kept * o.unit, delta,
-                                                  sums.ds);
+            pack_step_scores<S::BF16, FROM, PART, S::LIGHT && !S::TABLED && !S::BF16>(
+                s, dp, S::OUTSIDE ? 1 : a.kept * o.unit, delta, sums.ds);
         } else {
             pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds);
         }
@@ -235,7 +176,7 @@ template <class S> struct OrderedGroup {
         float dp[N / 2];
         QuerySums<S> query;
         if constexpr (EARLY && S::APART) {
-            ptx::mbarrier_wait(memory.d_o_full(n), memory.d_o_parity(n));
+            memory.d_o_stages().await_full(n);
         }
         wgmma::fence();
         if constexpr (EARLY) {
@@ -253,6 +194,9 @@ template <class S> struct OrderedGroup {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
             steps.weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
+            if constexpr (!S::BF16) {
+                note_weights<0, N>(s, a.grads.problem.dropout.on);
+            }
             wgmma::hold(s); /* without this ptxas spills */
         }
         if (n > first_tile()) {
@@ -261,7 +205,7 @@ template <class S> struct OrderedGroup {
         if constexpr (!EARLY) {
             retire_keys<0>(n);
             if constexpr (S::APART) {
-                ptx::mbarrier_wait(memory.d_o_full(n), memory.d_o_parity(n));
+                memory.d_o_stages().await_full(n);
             }
             wgmma::fence();
             issue_scores<S, N>(dp, values, d_o);
@@ -288,9 +232,6 @@ template <class S> struct OrderedGroup {
         }
         ptx::barrier_sync(3 + group(), 256); /* the other's dQ of the tile before is done */
         stage_scores<S>(memory.scores(), sums.ds);
-        if constexpr (!S::BF16) {
-            add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
-        }
         ptx::fence_proxy_async();
         if constexpr (MORE && !EARLY) {
             issue_next(n + 1);
@@ -299,7 +240,7 @@ template <class S> struct OrderedGroup {
         wgmma::wait<MORE ? 1 : 0>(); /* dV */
         wgmma::hold(sums.dv);
         if (S::APART && ptx::thread() % 32 == 0) {
-            ptx::mbarrier_arrive(memory.d_o_empty((uint32_t)ptx::opaque((int)n)));
+            ptx::mbarrier_arrive(memory.d_o_stages().empty((uint32_t)ptx::opaque((int)n)));
         }
         wgmma::keep(p[(N / PART - 1) % PARTS], n);
         wgmma::fence();
@@ -307,6 +248,9 @@ template <class S> struct OrderedGroup {
         issue_sum<S, N>(sums.dk, sums.ds, q);
         if constexpr (MORE && EARLY && S::DROPS) {
             steps_of(n + 1).find_dropped(drop);
+        }
+        if constexpr (!S::BF16) {
+            add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
         }
         wgmma::wait<1>(); /* dQ, and S^T of the next tile */
         wgmma::hold(query.dq);
@@ -324,7 +268,7 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ void run()
     {
         sums.clear();
-        if constexpr (!S::BF16 && S::STEPPED) {
+        if constexpr (!S::BF16 && S::DROPS) {
             shared_terms(0) = shared_terms(1) = make_float2(0, 0);
         }
         if (o.all == 0) {
@@ -355,12 +299,13 @@ template <class S> struct OrderedGroup {
         if constexpr (S::BF16) {
             return false;
         }
-        const float2 scores = of_four_lanes(own_scores),
-                     weights = S::STEPPED ? of_four_lanes(own_weights) : scores;
-        const float x = fminf(weights.x, scores.x), y = fminf(weights.y, scores.y);
+        const float2 scores = of_four_lanes(own_scores), weights = of_four_lanes(own_weights);
+        const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on);
+        const float x = both ? fminf(weights.x, scores.x) : scores.x,
+                    y = both ? fminf(weights.y, scores.y) : scores.y;
         const int64_t key =
             o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const bool seen = !S::STEPPED || weights.x > 0, seen_8 = !S::STEPPED || weights.y > 0;
+        const bool seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
         return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
                (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));
     }
@@ -368,7 +313,7 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ void store()
     {
         float2 weights = {0, 0};
-        if constexpr (!S::BF16 && S::STEPPED) {
+        if constexpr (!S::BF16 && S::DROPS) {
             weights = shared_terms(0);
         }
         float terms[4] = {sizes().x, sizes().y, weights.x, weights.y};

@@ -25,7 +25,7 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     const float factor = a.turns[place] > 0 ? (float)p.scale : 0;
     const float4 *sums =
         (const float4 *)(a.sums + place * (S::STEP * S::D)) + threadIdx.x / 32 * EACH * 32 + lane;
-    float back = S::LIGHT ? a.kept : S::DOWN;
+    float back = S::OUTSIDE ? a.kept : S::DOWN;
     bool bad = false;
     if constexpr (!S::BF16) {
         back = power_of_2(-score_exponent(a, item.sequence.index, item.head / p.group));

@@ -28,16 +28,15 @@ enum GradSteps {
     GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED
 };
 
-/* ROOM: bytes of P, dS and sums of dQ in shared memory. FIXED: 128, 64 for each warpgroup, or 64
- * that both have (WIDE). */
+/* ROOM: bytes of P, dS and sums of dQ in shared memory. STAYS: a CTA does one item after the other,
+ * as kernels.inc says. FIXED: 128, 64 for each warpgroup, or 64 that both have (WIDE). */
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
-          int FIXED_ = 128>
+          bool STAYS_ = false, int FIXED_ = 128>
 struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
                           TABLED = (STEPS & GRAD_TABLED) != 0, DROPS = STEPS != GRAD_SCALED,
-                          LIGHT = DROPS && !STEPPED, WIDE = FIXED_ == 64,
-                          STAYS = (!DROPS || (LIGHT && !TABLED && D_ <= 64)) &&
-                                  !WIDE; /* a CTA does one item after the other, as plan.c says */
+                          LIGHT = DROPS && !STEPPED, STAYS = STAYS_, WIDE = FIXED_ == 64,
+                          OUTSIDE = LIGHT && BF16; /* the factor of dropout is not in dS */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
@@ -66,6 +65,41 @@ struct GradShape {
 /* Each warp gives a stage back for itself: it may be behind the others of its group. */
 enum { CONSUMER_WARPS = 8, TURN_THREADS = 3 };
 
+/* Barriers of stages, two of each. n counts the uses. */
+template <int STAGES> struct StageBarriers {
+    uint32_t first; /* address */
+
+    __device__ __forceinline__ uint32_t full(uint32_t n) const
+    {
+        return first + n % STAGES * 16;
+    }
+    __device__ __forceinline__ uint32_t empty(uint32_t n) const
+    {
+        return full(n) + 8;
+    }
+    static __device__ __forceinline__ uint32_t parity(uint32_t n)
+    {
+        return n / STAGES & 1;
+    }
+    /* Returns when use n is full, or when what was there before it is gone. */
+    __device__ __forceinline__ void await_full(uint32_t n) const
+    {
+        ptx::mbarrier_wait(full(n), parity(n));
+    }
+    __device__ __forceinline__ void await_empty(uint32_t n) const
+    {
+        ptx::mbarrier_wait(empty(n), parity(n) ^ 1);
+    }
+    /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
+    __device__ __forceinline__ void init(int loaders) const
+    {
+        for (uint32_t n = 0; n < STAGES; n++) {
+            ptx::mbarrier_init(full(n), loaders);
+            ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
+        }
+    }
+};
+
 /* Addresses in shared memory. n counts the uses of a stage. */
 template <class S> struct GradMemory {
     uint32_t base; /* address, aligned to 1024 bytes */
@@ -86,30 +120,14 @@ template <class S> struct GradMemory {
     {
         return base + S::STATISTICS_AT + n % S::STAGES * 2 * S::STEP * 4;
     }
-    __device__ __forceinline__ uint32_t full(uint32_t n) const
+    /* of Q, LSE and delta, and of dO, if it is not apart; of dO, if it is */
+    __device__ __forceinline__ StageBarriers<S::STAGES> stages() const
     {
-        return base + S::BARRIERS_AT + n % S::STAGES * 16;
+        return {base + S::BARRIERS_AT};
     }
-    __device__ __forceinline__ uint32_t empty(uint32_t n) const
+    __device__ __forceinline__ auto d_o_stages() const
     {
-        return full(n) + 8;
-    }
-    static __device__ __forceinline__ uint32_t parity(uint32_t n)
-    {
-        return n / S::STAGES & 1;
-    }
-    /* the same of dO, if it is apart */
-    __device__ __forceinline__ uint32_t d_o_full(uint32_t n) const
-    {
-        return base + S::APART_AT + n % S::D_O_STAGES * 16;
-    }
-    __device__ __forceinline__ uint32_t d_o_empty(uint32_t n) const
-    {
-        return d_o_full(n) + 8;
-    }
-    static __device__ __forceinline__ uint32_t d_o_parity(uint32_t n)
-    {
-        return n / S::D_O_STAGES & 1;
+        return StageBarriers<S::D_O_STAGES>{base + S::APART_AT};
     }
 
     /* dS of a tile, and its sums of dQ */
@@ -178,15 +196,9 @@ template <class S> struct GradMemory {
     /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
     __device__ __forceinline__ void init_barriers(int loaders) const
     {
-        for (int n = 0; n < S::STAGES; n++) {
-            ptx::mbarrier_init(full(n), loaders);
-            ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
-        }
+        stages().init(loaders);
         if constexpr (S::APART) {
-            for (int n = 0; n < S::D_O_STAGES; n++) {
-                ptx::mbarrier_init(d_o_full(n), 1);
-                ptx::mbarrier_init(d_o_empty(n), CONSUMER_WARPS);
-            }
+            d_o_stages().init(1);
         }
         ptx::fence_mbarrier_init();
     }

@@ -103,7 +103,7 @@ struct StepTile : ScoreTile {
         const attn_problem &p = a.grads.problem;
         make_exponents<0, 2 * N>(s, a.scale_log2, lse);
         if constexpr (TABLED) {
-            await_tables<2 * N>();
+            await_tables<2 * N>(BF16);
             add_bias<BF16>(s);
         }
         if (p.alibi.data != NULL) {
@@ -183,7 +183,7 @@ struct StepTile : ScoreTile {
         constexpr bool NEAR = CAP == CAP_NEAR;
         constexpr bool TABLES = (READS & READ_COPIED) != 0 && !NEAR;
         if constexpr (TABLES) {
-            await_tables<2 * ELEMENTS>();
+            await_tables<2 * ELEMENTS>(has_wide_table());
         }
         const uint32_t hide = hidden<READS>();
         const char *const bias = NEAR || READS == READ_COPIED ? NULL : first_of(p.bias);
@@ -285,9 +285,34 @@ __device__ __forceinline__ void pack_kept(const float (&p)[N], uint32_t (&packed
     }
 }
 
+/* Adds to a thread's sums of P of its two keys, of ROWS rows from FROM on: what dropout keeps, if
+ * it is on, and a number too small for a sum where a P is not 0. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void note_weights(const float (&p)[N], bool drops)
+{
+    uint32_t any[2] = {};
+    float sum[2] = {};
+#pragma unroll
+    for (int e = FROM / 2; e < (FROM + ROWS) / 2; e++) {
+        any[e / 2 % 2] |= __float_as_uint(p[e]);
+    }
+    if (drops) {
+#pragma unroll
+        for (int e = FROM / 2; e < (FROM + ROWS) / 2; e++) {
+            sum[e / 2 % 2] += fmaxf(p[e], 0);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i] = any[i] << 1 != 0 ? sum[i] + 0x1p-100f : sum[i];
+    }
+    add_terms(shared_terms(0), sum[0], sum[1]);
+}
+
 /* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where
- * dropout keeps the element, and 0 where s is negative. */
-template <bool BF16, int FROM, int ROWS, int N>
+ * dropout keeps the element, and 0 where s is negative. PARTS: as max(s, 0) dP^T - |s| delta, which
+ * takes fewer registers in kernels that spill else. */
+template <bool BF16, int FROM, int ROWS, bool PARTS, int N>
 __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
                                                  float kept, uint32_t delta, uint32_t (&ds)[N / 2])
 {
@@ -298,7 +323,8 @@ __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const floa
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float weight = s[4 * j + i], base = i % 2 ? x.y : x.x;
-            g[i] = weight * (signbit(weight) ? base : fmaf(dp[4 * j + i], kept, -base));
+            g[i] = PARTS ? fmaf(fmaxf(weight, 0) * kept, dp[4 * j + i], -(fabsf(weight) * base))
+                         : weight * (signbit(weight) ? base : fmaf(dp[4 * j + i], kept, -base));
         }
         ds[2 * j] = ptx::pack_half<BF16>(g[0], g[1]);
         ds[2 * j + 1] = ptx::pack_half<BF16>(g[2], g[3]);

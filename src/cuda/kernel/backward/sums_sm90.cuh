@@ -113,22 +113,23 @@ __device__ __forceinline__ void produce_sums(const attn_cuda_backward_params &a,
         const int batch = (int)sequence.tensor, head = (int)tile.head, kv = (int)tile.item.head,
                   row = (int)(sequence.q_first + tile.row),
                   key = (int)(sequence.k_first + tile.item.first);
-        ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
+        memory.stages().await_empty(n);
         if (ptx::thread() == 0) {
-            ptx::mbarrier_arrive_expect(memory.full(n), 2 * S::STEP_BYTES + 2 * S::FIXED_BYTES);
-            load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.full(n), S::STEP, row, head, batch,
-                         tma::EVICT_LAST);
-            load_tile<S>(sum_keys(memory, n, 0), &a.k_map, memory.full(n), S::FIXED, key, kv, batch,
-                         tma::EVICT_LAST);
-            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, row, head,
-                         batch, tma::EVICT_LAST);
-            load_tile<S>(sum_keys(memory, n, 1), &a.v_map, memory.full(n), S::FIXED, key, kv, batch,
-                         tma::EVICT_LAST);
+            ptx::mbarrier_arrive_expect(memory.stages().full(n),
+                                        2 * S::STEP_BYTES + 2 * S::FIXED_BYTES);
+            load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.stages().full(n), S::STEP, row,
+                         head, batch, tma::EVICT_LAST);
+            load_tile<S>(sum_keys(memory, n, 0), &a.k_map, memory.stages().full(n), S::FIXED, key,
+                         kv, batch, tma::EVICT_LAST);
+            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.stages().full(n), S::STEP, row,
+                         head, batch, tma::EVICT_LAST);
+            load_tile<S>(sum_keys(memory, n, 1), &a.v_map, memory.stages().full(n), S::FIXED, key,
+                         kv, batch, tma::EVICT_LAST);
         }
         __syncwarp();
         load_statistics<S>(a, memory, tile.item, head, (int)tile.row, n,
                            score_unit<S::BF16>(a, sequence.index, kv));
-        ptx::mbarrier_arrive(memory.full(n));
+        ptx::mbarrier_arrive(memory.stages().full(n));
     }
 }
 
@@ -243,7 +244,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
         const uint32_t statistics = memory.statistics(n) + lane % 4 * 8;
         float s[N / 2], dp[N / 2];
         steps.fetch<N, READ_EITHER>();
-        ptx::mbarrier_wait(memory.full(n), memory.parity(n));
+        memory.stages().await_full(n);
         wgmma::fence();
         issue_scores<S, N>(s, sum_keys(memory, n, 0) + 64 * 128 * group, memory.streamed(n, 0));
         issue_scores<S, N>(dp, sum_keys(memory, n, 1) + 64 * 128 * group, memory.streamed(n, 1));
@@ -257,7 +258,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
         sums.add(s, (float)(at + lane % 4 * 2 + sequence.diagonal - key));
         __syncwarp();
         if (lane == 0) {
-            ptx::mbarrier_arrive(memory.empty(n));
+            ptx::mbarrier_arrive(memory.stages().empty(n));
         }
     }
     if (a.sum.kind == ATTN_CUDA_ELEMENTS) {

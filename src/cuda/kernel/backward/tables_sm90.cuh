@@ -166,15 +166,15 @@ struct ScoreTile {
         copy_table<ROWS, WIDTH>(to, first_of(t) + (left > 0 ? first_key : 0) * (WIDTH / 16),
                                 row_step, left * (WIDTH / 16), row - lane % 4 * 2, t.shape[2] - 1);
     }
-    /* Waits for copies. All lanes. */
-    template <int ROWS> __device__ __forceinline__ void await_tables() const
+    /* Waits for copies. wide: elements of the table are bf16. All lanes. */
+    template <int ROWS> __device__ __forceinline__ void await_tables(bool wide) const
     {
         ptx::copy_async_wait<0>();
         __syncwarp();
         if (a.steps.mask_copied) {
             const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
             hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), a.steps.mask_row == 0, biased,
-                              has_wide_table() ? 0xff80ff80 : 0xfc00fc00);
+                              wide ? 0xff80ff80 : 0xfc00fc00);
             __syncwarp();
         }
     }

@@ -27,9 +27,9 @@
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
 
-template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED>
-using OrderShape =
-    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_ROOM(D, STEP, (STEPS & GRAD_TABLED) != 0), STEPS>;
+template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED, bool STAYS = false>
+using OrderShape = GradShape<DTYPE, D, STEP, STAGES,
+                             ATTN_GRAD_ROOM(D, STEP, (STEPS & GRAD_TABLED) != 0), STEPS, STAYS>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {
@@ -65,7 +65,7 @@ template <class S>
 __device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, OrderedItem &o)
 {
     o.all = (uint32_t)o.blocks.all();
-    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
+    o.unit = S::OUTSIDE ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
 }
 
 /* Makes an item of whole sequences number `index` of these. */
@@ -224,7 +224,7 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
             continue;
         }
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
-        ptx::mbarrier_wait(memory.done(n), memory.parity(n));
+        ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
         if constexpr (S::WIDE) {
             ptx::mbarrier_arrive(memory.room(n));
         } else {

@@ -17,7 +17,7 @@
 
 /* With room for P and dS of two tiles. */
 template <int DTYPE, int D, int STEP, int STAGES>
-using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED, 64>;
+using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED, false, 64>;
 
 /* A warpgroup. Rows: those of a tile whose scores it computes. */
 template <class S> struct WideGroup {
@@ -45,7 +45,7 @@ template <class S> struct WideGroup {
     /* S^T = K Q^T, dP^T = V dO^T. */
     __device__ __forceinline__ void issue_products_of(uint32_t n)
     {
-        ptx::mbarrier_wait(memory.full(n), memory.parity(n));
+        memory.stages().await_full(n);
         wgmma::fence();
         const uint32_t rows = group * ROWS * 128;
         issue_scores<S, ROWS, 0, S::STEP>(s, memory.fixed(0), memory.streamed(n, 0) + rows);
@@ -173,7 +173,7 @@ template <class S> struct WideGroup {
         wgmma::hold(y);
         wgmma::hold(sums.dv);
         wgmma::hold(sums.dk);
-        arrive(memory.empty(n));
+        arrive(memory.stages().empty(n));
         if constexpr (MORE) {
             issue_products_of(n + 1);
         }

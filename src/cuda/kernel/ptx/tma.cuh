@@ -144,4 +144,12 @@ __device__ __forceinline__ void copy_async_or_zero(uint32_t to, const void *from
                  : "memory");
 }
 
+/* The larger of both halves, as numbers without a sign. */
+__device__ __forceinline__ uint32_t max_halves(uint32_t x, uint32_t y)
+{
+    uint32_t r;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+
 } // namespace ptx

@@ -100,4 +100,8 @@ template <int BYTES> inline void copy_async_or_zero(uint32_t to, const void *fro
     emulated::copy_own(to, from, there ? BYTES : 0, BYTES);
 }
 
+inline uint32_t max_halves(uint32_t x, uint32_t y)
+{
+    return max(x >> 16, y >> 16) << 16 | max(x & 0xffff, y & 0xffff);
+}
 } // namespace ptx
