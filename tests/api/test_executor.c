@@ -193,10 +193,43 @@ static void test_many_threads(void **state)
     attn_context_destroy(context);
 }
 
+/* Every thread's scratch lies within the workspace, in each loop of a call: over items in pieces,
+ * and over KV heads in turn, whose pieces are fewer than the items that join them. */
+static void test_scratch_of_the_last_thread(void **state)
+{
+    static const char *const lines[] = {
+        "hq=4 hkv=1 nq=2 nk=9000 d=16 causal=1 lse=1 row_max=1",
+        "lens_q=1,0,1,2 lens_k=900,50,2049,65 hq=6 hkv=3 d=8 lse=1 row_max=1",
+        "lens_q=1,0,1,2 lens_k=900,50,4097,65 hq=6 hkv=3 d=8 dtype=bf16 lse=1 row_max=1",
+        "b=2 hq=4 hkv=2 nq=1 nk=17000 d=8 used_k=17000,9000 lse=1 row_max=1",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        call c;
+        call_open(&c, lines[i]);
+        for (int32_t threads = 1; threads <= 16; threads++) {
+            team t = {.threads = threads};
+            attn_context *context = context_on(&t, backwards_on_the_last_thread);
+            attn_forward_args args = *c.args;
+            guarded_region workspace;
+            assert_int_equal(attn_forward_workspace(context, &args, &args.workspace_bytes),
+                             ATTN_OK);
+            assert_true(region_create(&workspace, args.workspace_bytes, PLACE_GUARD_AFTER));
+            args.workspace = workspace.first;
+            assert_int_equal(attn_forward(context, &args), ATTN_OK);
+            assert_true(call_is_right(&c));
+            region_free(&workspace);
+            attn_context_destroy(context);
+        }
+        call_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_executor_gives_the_same_bits),
+        cmocka_unit_test(test_scratch_of_the_last_thread),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_threads_that_change),
         cmocka_unit_test(test_no_threads),

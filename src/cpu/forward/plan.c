@@ -267,6 +267,14 @@ static bool rows_are_far(const attn_problem *problem, const attn_machine *machin
     return rows * row > (double)attn_l2_bytes(machine);
 }
 
+/* Tasks of the longest loop. A second loop, over items, joins pieces or sums keys behind shared
+ * ones; pieces of KV heads in turn may be fewer than items. */
+static int64_t longest_loop(const attn_cpu_plan *plan)
+{
+    const bool second = plan->pieces.count > 1 || plan->shared.pieces > 0;
+    return max64(attn_cpu_tasks(plan), second ? plan->schedule.items : 0);
+}
+
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine)
 {
@@ -304,9 +312,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan_shared(plan, problem, machine, segments, &workspace);
     map_scratch(plan, problem, &workspace);
     plan_tasks(plan, problem, machine->threads);
-    const int64_t tasks = plan->shared.pieces > 0 ? plan->schedule.items : attn_cpu_tasks(plan);
-    plan->threads = tasks < machine->threads ? (int32_t)tasks : machine->threads;
-    plan->threads = plan->threads < 1 ? 1 : plan->threads;
+    plan->threads = (int32_t)max64(min64(longest_loop(plan), machine->threads), 1);
     attn_rotated rotated;
     TRY(attn_rotated_place(problem, NULL, &rotated));
     plan->rotated = attn_arena_take(&workspace, 1, 1, rotated.bytes);
