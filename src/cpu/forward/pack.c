@@ -132,12 +132,13 @@ static soon_rows in_runs(const attn_forward_item *item, const char *const *first
 
 /* Rows a little ahead of those that are read: n rows of a block, and those of the next one. Less is
  * on its way then than is read of K or V, so that it may be fetched in its order. */
-static soon_rows just_ahead(const attn_tensor *tensor, const char *const *now, int64_t n,
-                            const char *const *next, int64_t next_n)
+static soon_rows just_ahead(const attn_forward_item *item, const attn_tensor *tensor,
+                            const char *const *now, int64_t n, const char *const *next,
+                            int64_t next_n)
 {
-    enum { BYTES = 4096, LEAST = 8 }; /* rows: as many as a member reads at a time */
+    enum { LEAST = 8 }; /* rows: as many as a member reads at a time */
     const int64_t bytes = max64(tensor->shape[3] * attn_element_size(tensor->dtype), 1),
-                  ahead = min64(max64(BYTES / bytes, LEAST), n);
+                  ahead = min64(max64(item->plan->soon_bytes / bytes, LEAST), n);
     return (soon_rows){now + ahead, n - ahead, n - ahead, 1, next, min64(ahead, next_n)};
 }
 
@@ -164,7 +165,8 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     }
     list_rows(item, next, item->next, item->next_head);
     if (item->one_row) {
-        rows = just_ahead(&item->problem->k, now->k, n, next->k, next->keys.hi - next->keys.lo);
+        rows =
+            just_ahead(item, &item->problem->k, now->k, n, next->k, next->keys.hi - next->keys.lo);
     }
     begin_soon(item, &rows, item->one_row ? &item->problem->k : &item->problem->v,
                n * item->problem->d * passes);
@@ -210,8 +212,9 @@ void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block
     const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space),
                   n = next->keys.hi - next->keys.lo;
     const attn_tensor *v = &item->problem->v, *k = &item->problem->k;
-    const soon_rows rows = item->one_row ? just_ahead(v, now->v, keys.hi - keys.lo, next->v, n)
-                                         : in_runs(item, next->k, n);
+    const soon_rows rows = item->one_row
+                               ? just_ahead(item, v, now->v, keys.hi - keys.lo, next->v, n)
+                               : in_runs(item, next->k, n);
     begin_soon(item, &rows, item->one_row ? v : k,
                (keys.hi - keys.lo) * item->problem->dv * passes);
     if (!item->v_rows) {

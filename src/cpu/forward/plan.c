@@ -252,10 +252,13 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem,
 }
 
 /* Runs in which rows are fetched: processors follow several farther ahead than one. Those of AMD do
- * best with two in f32. */
+ * best with two in f32, later ones with many. */
 static int64_t soon_runs(const attn_problem *problem, const attn_machine *machine)
 {
-    return (machine->features & ATTN_CPU_FAST_PAIRS) && problem->k.dtype == ATTN_F32 ? 2 : 4;
+    const bool f32 = problem->k.dtype == ATTN_F32;
+    return f32 && (machine->features & ATTN_CPU_MANY_RUNS)    ? 16
+           : f32 && (machine->features & ATTN_CPU_FAST_PAIRS) ? 2
+                                                              : 4;
 }
 
 static bool rows_are_far(const attn_problem *problem, const attn_machine *machine)
@@ -293,6 +296,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, machine->features, problem)};
     plan->dv_pad = round_up(problem->dv, plan->table->granule);
     plan->soon_runs = soon_runs(problem, machine);
+    plan->soon_bytes = machine->features & ATTN_CPU_MANY_RUNS ? 12288 : 4096;
     plan->far_rows = rows_are_far(problem, machine);
     map_strip(plan, problem);
     plan->strips = attn_strips_per_item(plan, problem, machine);

@@ -81,9 +81,10 @@ typedef struct attn_cpu_plan {
     int64_t strips; /* per item */
     int64_t heads;  /* KV heads that a task takes in turn, a block of keys at a time */
     int64_t dv_pad;
-    int64_t soon_runs; /* of rows to fetch (attn_soon) */
-    bool far_rows;     /* Q and O are larger than the second-level cache */
-    int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
+    int64_t soon_runs;  /* of rows to fetch (attn_soon) */
+    int64_t soon_bytes; /* of rows that are fetched ahead, if they come in their order */
+    bool far_rows;      /* Q and O are larger than the second-level cache */
+    int node_depth;     /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
     bool by_rows;  /* sums of O are rows (pv_rows), unless a strip is done in another way */

@@ -31,13 +31,16 @@ static bool fast_pairs(void)
 static uint32_t pair_features(void)
 {
     unsigned a, b, c, d;
-    const unsigned avx512_vbmi = 1u << 1, avx512_bf16 = 1u << 5;
+    const unsigned avx512_vbmi = 1u << 1, avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a & avx512_bf16) == 0) {
         return 0;
     }
+    /* of processors with fast pairs those of AMD from Zen 5 on have AVX-VNNI */
+    const uint32_t fast = !fast_pairs()  ? 0
+                          : a & avx_vnni ? ATTN_CPU_FAST_PAIRS | ATTN_CPU_MANY_RUNS
+                                         : ATTN_CPU_FAST_PAIRS;
     const bool lookups = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & avx512_vbmi) != 0;
-    return ATTN_CPU_AVX512BF16 | (lookups ? ATTN_CPU_AVX512VBMI : 0) |
-           (fast_pairs() ? ATTN_CPU_FAST_PAIRS : 0);
+    return ATTN_CPU_AVX512BF16 | (lookups ? ATTN_CPU_AVX512VBMI : 0) | fast;
 }
 
 uint32_t attn_cpu_features(void)
@@ -90,7 +93,8 @@ uint32_t attn_cpu_features(void)
 
 const char *attn_cpu_feature_names(uint32_t features)
 {
-    switch (features & ~(uint32_t)(ATTN_CPU_FAST_PAIRS | ATTN_CPU_AVX512VBMI)) {
+    switch (features &
+            ~(uint32_t)(ATTN_CPU_FAST_PAIRS | ATTN_CPU_AVX512VBMI | ATTN_CPU_MANY_RUNS)) {
     case ATTN_CPU_AVX2:
         return "avx2";
     case ATTN_CPU_AVX2 | ATTN_CPU_AVX512:

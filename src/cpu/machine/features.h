@@ -19,7 +19,8 @@ enum {
     ATTN_CPU_AVX512BF16 = 1 << 5, /* dot products of pairs of bf16 (AVX512_BF16) */
     ATTN_CPU_FAST_PAIRS = 1 << 6, /* and as many of them in a cycle as multiply-adds */
     ATTN_CPU_NEONBF16 = 1 << 7,   /* dot products of pairs of bf16 on Arm (FEAT_BF16) */
-    ATTN_CPU_AVX512VBMI = 1 << 8  /* lookups of bytes (AVX512_VBMI), beside AVX512_BF16 */
+    ATTN_CPU_AVX512VBMI = 1 << 8, /* lookups of bytes (AVX512_VBMI), beside AVX512_BF16 */
+    ATTN_CPU_MANY_RUNS = 1 << 9   /* reads rows best from many runs, fetched far ahead: Zen 5 */
 };
 
 uint32_t attn_cpu_features(void);

@@ -28,6 +28,7 @@
 #undef FETCHED
 #undef HELD
 #undef COLUMNS
+#undef COLUMN_SUMS
 #undef VALUE_ROWS
 #undef VALUES_AT
 #undef v_lanes_at

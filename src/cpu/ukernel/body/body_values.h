@@ -1,8 +1,8 @@
 /*
  * body_values.h: V^T P as rows of O: columns along the lanes, so that O needs no transposition. A
  * part of body.h and of pairs/dots.h. Vector headers that define COLUMNS, the most vectors of
- * columns at a time, take part. Tables whose panel of V is not rows define before it VALUES_AT, the
- * panel's place of a key, and row_products.
+ * columns at a time, and COLUMN_SUMS, the sums that registers hold, take part. Tables whose panel
+ * of V is not rows define before it VALUES_AT, the panel's place of a key, and row_products.
  */
 #if defined COLUMNS
 
@@ -27,15 +27,11 @@ ATTN_INLINE void FN(row_products)(vec *sum, const void *v_, int64_t c, int64_t d
 }
 #endif
 
-enum {
-    FN(GROUP_SUMS) = 4 * COLUMNS,              /* in registers */
-    FN(GROUP_WIDE) = COLUMNS < 4 ? COLUMNS : 4 /* vectors of columns where many are left */
-};
-
-/* Vectors of columns of the next group. A single one alone would have too few sums to be fast. */
+/* Vectors of columns of the next group. A single one alone would have too few sums to be fast.
+ * Three leave registers for eight rows, so that V is read half as often as with four. */
 ATTN_INLINE int64_t FN(group_columns)(int64_t left)
 {
-    return left <= COLUMNS ? left : left == COLUMNS + 1 ? COLUMNS - 1 : FN(GROUP_WIDE);
+    return left <= COLUMNS ? left : left == COLUMNS + 1 ? COLUMNS - 1 : 3;
 }
 
 /* Adds `rows` lanes of the sums so far to those of the keys at hand. */
@@ -94,10 +90,10 @@ ATTN_INLINE void FN(quotients_out)(const attn_row_sums *to, const vec *sum, real
 ATTN_INLINE bool FN(column_rows)(const attn_row_sums *to, const real *inverse, const void *v,
                                  const void *p, int64_t c, int64_t n, int lanes, const int cols)
 {
-    const int most = FN(GROUP_SUMS) / cols,
+    const int most = COLUMN_SUMS / cols,
               rows = most >= 8 ? 8 : most >= 6 && STRIP % 6 == 0 ? 6 : 4;
     for (int lane = 0; lane < lanes; lane += rows) {
-        vec sum[FN(GROUP_SUMS)];
+        vec sum[COLUMN_SUMS];
         FN(row_products)(sum, v, c, to->dv, (const real *)p + lane, n, rows, cols);
         if (to->alpha) {
             FN(add_sums)(to, sum, lane, c, rows, cols);
@@ -137,8 +133,6 @@ static bool FN(all_columns)(const attn_row_sums *to, const real *inverse, const 
             COLUMN_CASE(3)
 #if COLUMNS > 3
             COLUMN_CASE(4)
-            COLUMN_CASE(5)
-            COLUMN_CASE(6)
 #endif
         }
     }

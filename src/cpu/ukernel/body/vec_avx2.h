@@ -30,6 +30,7 @@
 #define NV 3
 #define AHEAD 3
 #define COLUMNS 3
+#define COLUMN_SUMS 12
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps

@@ -21,7 +21,8 @@
 #define NV 2
 #define AHEAD 0
 #define HELD 4
-#define COLUMNS 6
+#define COLUMNS 4
+#define COLUMN_SUMS 24
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
