@@ -48,10 +48,17 @@ template <class S, bool KEYS> struct MmaSums {
             add_terms(terms, fabsf(x[i]) + fabsf(x[i + 1]), fabsf(x[i + 2]) + fabsf(x[i + 3]));
         }
     }
-    /* Whether n terms of one of the warp's keys are too small. */
+    /* Whether n terms of one of the warp's keys are too small. All lanes sum both kinds: one that
+     * left out the second would keep the others of its warp waiting. */
     __device__ __forceinline__ bool faint(float n) const
     {
-        return KEYS && !S::BF16 && (is_faint(scores, n) || (S::STEPPED && is_faint(weights, n)));
+        if constexpr (KEYS && !S::BF16) {
+            const bool of_scores = is_faint(scores, n),
+                       of_weights = S::STEPPED && is_faint(weights, n);
+            return of_scores || of_weights;
+        } else {
+            return false;
+        }
     }
     static __device__ __forceinline__ bool is_faint(const float2 &terms, float n)
     {
