@@ -31,7 +31,9 @@ enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     MOST_SHARED_STRIPS = 8,      /* of a task: few of its products' time is left to packing */
-    TASKS_EACH = 4               /* for each thread, so that all end at about the same time */
+    TASKS_EACH = 4,              /* for each thread, so that all end at about the same time */
+    NEAR_BYTES = 4096,           /* of rows that are fetched ahead of their turn .. */
+    FAR_BYTES = 12288            /* .. by processors that follow many runs */
 };
 
 /* ns: of a thread's only task, and of one of several, since taking one after another costs some
@@ -296,7 +298,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, machine->features, problem)};
     plan->dv_pad = round_up(problem->dv, plan->table->granule);
     plan->soon_runs = soon_runs(problem, machine);
-    plan->soon_bytes = machine->features & ATTN_CPU_MANY_RUNS ? 12288 : 4096;
+    plan->soon_bytes = machine->features & ATTN_CPU_MANY_RUNS ? FAR_BYTES : NEAR_BYTES;
     plan->far_rows = rows_are_far(problem, machine);
     map_strip(plan, problem);
     plan->strips = attn_strips_per_item(plan, problem, machine);

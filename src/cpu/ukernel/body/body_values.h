@@ -28,7 +28,7 @@ ATTN_INLINE void FN(row_products)(vec *sum, const void *v_, int64_t c, int64_t d
 #endif
 
 /* Vectors of columns of the next group. A single one alone would have too few sums to be fast.
- * Three leave registers for eight rows, so that V is read half as often as with four. */
+ * Three of 512 bits leave registers for eight rows, so V is read half as often as with four. */
 ATTN_INLINE int64_t FN(group_columns)(int64_t left)
 {
     return left <= COLUMNS ? left : left == COLUMNS + 1 ? COLUMNS - 1 : 3;
