@@ -9,7 +9,9 @@
 
 double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
+    const int64_t last = t->dtype == ATTN_B1X8 ? i3 / 8 : i3; /* there i3 counts bits */
+    const int64_t at =
+        i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + last * t->stride[3];
     switch (t->dtype) {
     case ATTN_F64:
         return ((const double *)t->data)[at];
@@ -29,8 +31,7 @@ double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
         return ((const uint8_t *)t->data)[at];
     case ATTN_I8:
         return ((const int8_t *)t->data)[at];
-    case ATTN_B1X8: /* i3 counts bits */
-        at += (i3 / 8 - i3) * t->stride[3];
+    case ATTN_B1X8:
         return ((const uint8_t *)t->data)[at] >> i3 % 8 & 1;
     case ATTN_E4M3:
     case ATTN_E5M2:

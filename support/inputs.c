@@ -107,7 +107,9 @@ static void store_bit(uint8_t *at, int64_t bit, bool value)
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
                   double value)
 {
-    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
+    const int64_t last = t->dtype == ATTN_B1X8 ? i3 / 8 : i3; /* there i3 counts bits */
+    const int64_t at =
+        i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + last * t->stride[3];
     switch (t->dtype) {
     case ATTN_F64:
         ((double *)t->data)[at] = value;
@@ -136,8 +138,8 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
     case ATTN_I8:
         ((int8_t *)t->data)[at] = isnan(value) ? 0 : (int8_t)value;
         break;
-    case ATTN_B1X8: /* i3 counts bits */
-        store_bit((uint8_t *)t->data + at + (i3 / 8 - i3) * t->stride[3], i3 % 8, value != 0);
+    case ATTN_B1X8:
+        store_bit((uint8_t *)t->data + at, i3 % 8, value != 0);
         break;
     case ATTN_E4M3:
     case ATTN_E5M2:
