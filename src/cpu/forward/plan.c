@@ -272,12 +272,14 @@ static bool rows_are_far(const attn_problem *problem, const attn_machine *machin
     return rows * row > (double)attn_l2_bytes(machine);
 }
 
-/* Tasks of the longest loop. A second loop, over items, joins pieces or sums keys behind shared
- * ones; pieces of KV heads in turn may be fewer than items. */
+/* Tasks of the longest loop, so that each finds scratch. The first loop is over items or pieces of
+ * them, or over keys that sequences share, whose tasks sum a piece at least. The second one, over
+ * items, joins what the first summed: KV heads in turn may have fewer pieces than items. */
 static int64_t longest_loop(const attn_cpu_plan *plan)
 {
-    const bool second = plan->pieces.count > 1 || plan->shared.pieces > 0;
-    return max64(attn_cpu_tasks(plan), second ? plan->schedule.items : 0);
+    const bool joins = plan->pieces.count > 1 || plan->shared.pieces > 0;
+    const int64_t first = max64(attn_cpu_tasks(plan), plan->shared.pieces);
+    return max64(first, joins ? plan->schedule.items : 0);
 }
 
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
