@@ -44,8 +44,9 @@
 #define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
 #define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
-#define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, ATTN_CUDA_SCALED)
+#define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, groups, bn, registers, turns)      \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, groups, bn, ATTN_CUDA_PAGED, \
+                ATTN_CUDA_SCALED)
 #define SM90_ALONE(family, scores, name, dtype, d, groups, bn, registers, turns) \
     SM90_KERNEL(name, family, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, scores)
 #define ATTN_FORWARD_SM90_SOFTCAP(...) \

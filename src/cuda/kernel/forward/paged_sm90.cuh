@@ -8,8 +8,11 @@
 #include "cuda/kernel/forward/ragged_sm90.cuh"
 
 template <class S> struct PagedLoader : RaggedLoader<S> {
+    /* Whether boxes are found before there is room, and places of K's are kept for V. The producer
+     * beside three groups has no registers for that. */
+    static constexpr bool REMEMBERS = S::GROUPS == 2;
     int all; /* boxes with keys of the sequence */
-    int64_t sequence;
+    int sequence;
     /* A lane's boxes: of a tile of K, and of the one before, whose V comes next; or two of a tile
      * where V is a view. */
     int2 place[2];
@@ -19,7 +22,7 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
         RaggedLoader<S>::begin(post);
         all = (int)((uint32_t)(post.item.sequence.nk + this->a.pages.box - 1) /
                     (uint32_t)this->a.pages.box);
-        sequence = post.item.sequence.index;
+        sequence = (int)post.item.sequence.index;
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
@@ -45,11 +48,13 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
         const int64_t entry = attn_kv_entry(&this->a.problem.table, sequence, page);
         return make_int2((int)within, (int)attn_clamp(entry, 0, this->a.problem.k.shape[0] - 1));
     }
-    /* Finds the boxes of the n-th tile of K, a lane one; or two, where V is a view. */
-    __device__ __forceinline__ void look(uint32_t n, int block)
+    /* Finds the boxes of a tile of K, a lane one; or two, where V is a view. */
+    __device__ __forceinline__ void look(int block)
     {
         const int lane = threadIdx.x % 32, count = boxes(block);
-        if constexpr (S::SWAPS) {
+        if constexpr (!REMEMBERS) {
+            return;
+        } else if constexpr (S::SWAPS) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 if (lane + 32 * h < count) {
@@ -116,10 +121,12 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
                 tma::load_eights(to + lane * pages.box * WIDE * 2, &map, barrier,
                                  at.y * step + at.x / 8, this->kv_head, tma::EVICT_LAST);
             }
-        } else if (lane < count) {
-            load_box<WIDE>(to, map, barrier, lane, at);
+        } else {
+            if (REMEMBERS && lane < count) {
+                load_box<WIDE>(to, map, barrier, lane, at);
+            }
 #pragma unroll 1
-            for (int i = lane + 32; i < count; i += 32) {
+            for (int i = lane + 32 * REMEMBERS; i < count; i += 32) {
                 load_box<WIDE>(to, map, barrier, i, box_place(block, i));
             }
         }

@@ -294,7 +294,7 @@ template <class S, class Loader>
 __device__ __forceinline__ void load_k(const Memory<S> &memory, Loader &load, uint32_t n, int block)
 {
     if constexpr (S::PAGED) {
-        load.look(n, block); /* while there is no room yet */
+        load.look(block); /* while there is no room yet */
     }
     if (S::PARTS == 1) {
         ptx::mbarrier_wait(memory.k_empty(n), tile_parity<S>(n) ^ 1);

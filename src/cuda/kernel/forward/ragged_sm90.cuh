@@ -41,7 +41,9 @@ __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a,
                                               attn_sequence &s)
 {
     const attn_problem &p = a.problem;
-    const int lane = threadIdx.x % 32, batch = (int)p.batch;
+    /* opaque: else kept over the producer's loop, and spilled */
+    const int lane = PADDED ? ptx::opaque(threadIdx.x % 32) : threadIdx.x % 32,
+              batch = (int)p.batch;
     const int kind =
         lane < 4 ? lane / 2 : min(lane - 2, (int)(PADDED ? ATTN_CUDA_PAD_K : ATTN_CUDA_USED_K));
     const bool of_q = kind == ATTN_CUDA_CU_Q || kind == ATTN_CUDA_USED_Q;
