@@ -74,6 +74,9 @@ attn_tensor attn_cuda_split_parts(const attn_tensor *tensor, void *parts, int32_
 
 /* Score steps and dropout have kernels of their own. */
 bool attn_cuda_grad_is_stepped(const attn_problem *problem);
+/* True if the mask is the same for all rows of an item of keys, and backward_sm90 leaves out the
+ * keys that it hides: without a bias and softcap, in 16 bits. */
+bool attn_cuda_grad_hides_keys(const attn_problem *problem);
 /* True if backward_sm90 reads a mask or a bias element by element. */
 bool attn_cuda_grad_gathers(const attn_problem *problem);
 /* attn_cuda_steps_of, but a mask is copied only if the bias is, and has 16 bits. */

@@ -41,20 +41,35 @@ static bool has_tables(const attn_problem *problem)
            (!problem->bias.data || steps.bias == ATTN_CUDA_COPIED_2);
 }
 
+/* What is left to do of score steps beside ALiBi, masks and biases. */
+static bool has_other_steps(const attn_problem *problem)
+{
+    attn_problem rest = *problem;
+    rest.alibi.data = rest.mask.data = rest.bias.data = NULL;
+    return attn_cuda_has_steps(&rest);
+}
+
+bool attn_cuda_grad_hides_keys(const attn_problem *problem)
+{
+    const attn_tensor *mask = &problem->mask;
+    return (problem->q.dtype == ATTN_BF16 || problem->q.dtype == ATTN_F16) && mask->data &&
+           !problem->bias.data && !has_other_steps(problem) && attn_axis_step(mask, 2) == 0 &&
+           (mask->shape[1] == 1 || attn_axis_step(mask, 1) == 0 || problem->group == 1);
+}
+
 bool attn_cuda_grad_gathers(const attn_problem *problem)
 {
-    return (problem->mask.data || problem->bias.data) && !has_tables(problem);
+    return !attn_cuda_grad_hides_keys(problem) && (problem->mask.data || problem->bias.data) &&
+           !has_tables(problem);
 }
 
 /* ALiBi and dropout, masks and biases of the inputs' type have faster ones. */
 static attn_cuda_family ordered_family(const attn_problem *problem)
 {
-    attn_problem rest = *problem;
-    rest.alibi.data = rest.mask.data = rest.bias.data = NULL;
     const bool tabled = has_tables(problem),
                both = problem->q.dtype == ATTN_BF16 && problem->mask.data && problem->bias.data &&
                       problem->d <= 64 && problem->dv <= 64, /* no room for both */
-        light = !attn_cuda_has_steps(&rest) && !both &&
+        light = !has_other_steps(problem) && !both &&
                 (tabled || (!problem->mask.data && !problem->bias.data)) &&
                 (!problem->bias.data || problem->bias.dtype == problem->q.dtype);
     if (problem->q.dtype == ATTN_F32) {
@@ -62,6 +77,10 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
     }
     if (!attn_cuda_grad_is_stepped(problem)) {
         return ATTN_CUDA_BACKWARD_SM90;
+    }
+    if (attn_cuda_grad_hides_keys(problem)) {
+        return problem->alibi.data || problem->dropout.on ? ATTN_CUDA_BACKWARD_SM90_LIGHT
+                                                          : ATTN_CUDA_BACKWARD_SM90;
     }
     if (tabled) {
         return light ? ATTN_CUDA_BACKWARD_SM90_TABLES : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES;

@@ -67,6 +67,8 @@ typedef struct attn_cuda_backward_params {
     /* Sequences are as long as the tensors, without origins, and groups in one share. Then the band
      * of each. */
     bool whole;
+    /* backward_sm90 in 16 bits: the mask is one of keys (kernel/backward/hidden_sm90.cuh). */
+    bool hides_keys;
     attn_band band;
     attn_cuda_grad_sum sum;
     /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of

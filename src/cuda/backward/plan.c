@@ -345,6 +345,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     }
     if (plan->fast && attn_cuda_grad_is_stepped(problem)) {
         plan->params.steps = attn_cuda_grad_steps(problem);
+        plan->params.hides_keys = attn_cuda_grad_hides_keys(problem);
         plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }

@@ -66,12 +66,28 @@ __device__ __forceinline__ void raise_exponents(float (&s)[N], const attn_band &
     }
 }
 
-/* Makes P^T of S^T. */
-template <int FROM, int ROWS, int N>
+/* Makes exponents of hidden keys (hidden_sm90.cuh) no larger than those of others can be: P of f16
+ * is finite then. A NaN stays. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void limit_exponents(float (&s)[N])
+{
+    constexpr float MOST = (BF16 ? 0 : LIFT) + 0.5f;
+#pragma unroll
+    for (int i = FROM / 2; i < (FROM + ROWS) / 2; i++) {
+        s[i] = s[i] > MOST ? MOST : s[i];
+    }
+}
+
+/* Makes P^T of S^T. hides: keys may be hidden. */
+template <bool BF16, int FROM, int ROWS, int N>
 __device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t lse,
-                                              const attn_band &band, bool masked, int key, int row)
+                                              const attn_band &band, bool masked, bool hides,
+                                              int key, int row)
 {
     make_exponents<FROM, ROWS>(s, c, lse);
+    if (!BF16 && hides) {
+        limit_exponents<BF16, FROM, ROWS>(s);
+    }
     raise_exponents<FROM, ROWS>(s, band, masked, key, row);
 }
 

@@ -16,6 +16,7 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/loader_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
@@ -189,7 +190,8 @@ template <class S> struct OrderedGroup {
         const attn_band band = o.band;
         const bool masked = is_masked(row, first);
         if constexpr (!S::DROPS) {
-            probabilities<0, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+            probabilities<S::BF16, 0, N / 2>(s, a.scale_log2, lse, band, masked, a.hides_keys, key,
+                                             row + lane % 4 * 2);
         } else if constexpr (!EARLY) {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
@@ -220,8 +222,8 @@ template <class S> struct OrderedGroup {
         } else if constexpr (EARLY && S::LIGHT) {
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
         } else if constexpr (!S::DROPS) {
-            probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key,
-                                        row + lane % 4 * 2);
+            probabilities<S::BF16, N / 2, N / 2>(s, a.scale_log2, lse, band, masked, a.hides_keys,
+                                                 key, row + lane % 4 * 2);
             if constexpr (EARLY) {
                 retire_keys<1>(n);
             }
@@ -274,6 +276,9 @@ template <class S> struct OrderedGroup {
         if (o.all == 0) {
             return;
         }
+        if (!S::STEPPED && a.hides_keys) {
+            clear_hidden<S>(a, memory, o.item);
+        }
         uint32_t n = first_tile();
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
@@ -293,6 +298,12 @@ template <class S> struct OrderedGroup {
         retire_keys<0>(n + 1);
     }
 
+    /* The thread's first key. */
+    __device__ __forceinline__ int64_t first_key() const
+    {
+        return o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    }
+
     /* Whether a key of the warp has P or dS that are too small (range_sm90.cuh). */
     __device__ __forceinline__ bool has_faint_keys(float2 own_scores, float2 own_weights)
     {
@@ -303,8 +314,7 @@ template <class S> struct OrderedGroup {
         const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on);
         const float x = both ? fminf(weights.x, scores.x) : scores.x,
                     y = both ? fminf(weights.y, scores.y) : scores.y;
-        const int64_t key =
-            o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        const int64_t key = first_key();
         const bool seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
         return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
                (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));
@@ -319,6 +329,9 @@ template <class S> struct OrderedGroup {
         float terms[4] = {sizes().x, sizes().y, weights.x, weights.y};
         if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
             return;
+        }
+        if (!S::STEPPED && a.hides_keys) {
+            drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
         }
         const bool faint = has_faint_keys({terms[0], terms[1]}, {terms[2], terms[3]});
         sums.lower(o.unit, S::DROPS ? a.kept : 1);

@@ -116,6 +116,9 @@ struct StepTile : ScoreTile {
                 s[e] = fmaf(slope, fabsf(far), s[e]);
             }
         }
+        if (!TABLED && a.hides_keys) {
+            limit_exponents<BF16, 0, 2 * N>(s);
+        }
         raise_exponents<0, 2 * N>(s, band, masked, key, row);
         if (p.dropout.on) {
 #pragma unroll

@@ -107,7 +107,8 @@ template <class S> struct WideGroup {
         uint32_t p[ROWS / 4], ds[ROWS / 4];
         wgmma::hold(s);
         wgmma::hold(dp);
-        probabilities<0, ROWS>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        probabilities<S::BF16, 0, ROWS>(s, a.scale_log2, lse, band, masked, a.hides_keys, key,
+                                        row + lane % 4 * 2);
         pack_probabilities<S::BF16, 0, ROWS>(s, p);
         stage(scores(n, 0), p);
         pack_scores<S::BF16, 0, ROWS>(s, dp, lse + 4 * S::STEP, o.unit, ds);
@@ -191,6 +192,9 @@ template <class S> struct WideGroup {
         if (o.all == 0) {
             return;
         }
+        if (a.hides_keys) {
+            clear_hidden<S>(a, memory, o.item);
+        }
         uint32_t n = o.from;
         sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
         tile_at = 0;
@@ -201,6 +205,12 @@ template <class S> struct WideGroup {
             tile<true>(n);
         }
         tile<false>(n);
+    }
+
+    /* The thread's first key. */
+    __device__ __forceinline__ int64_t first_key() const
+    {
+        return o.item.first + ptx::thread() / 32 % 4 * 16 + ptx::thread() % 32 / 4;
     }
 
     /* Whether a key of the warp has dS that are too small (range_sm90.cuh): the sizes of both
@@ -217,7 +227,7 @@ template <class S> struct WideGroup {
         ptx::barrier_sync(5, 256);
         const float2 x = ptx::load_shared_8(memory.scores() + slot * 8),
                      y = ptx::load_shared_8(memory.scores() + (32 + slot) * 8);
-        const int64_t key = o.item.first + ptx::thread() / 32 % 4 * 16 + ptx::thread() % 32 / 4;
+        const int64_t key = first_key();
         return is_faint_key(a, o.item, o.band, key, x.x + y.x) ||
                is_faint_key(a, o.item, o.band, key + 8, x.y + y.y);
     }
@@ -227,6 +237,9 @@ template <class S> struct WideGroup {
         float terms[4] = {sizes.x, sizes.y, 0, 0};
         if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
             return;
+        }
+        if (a.hides_keys) {
+            drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
         }
         bool bad = false;
         if constexpr (!S::BF16) {
