@@ -114,13 +114,42 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
     }
 }
 
-/* Computes values that follow from an item. One thread. */
+/* Keys of an item up to the end of the last block in which a mask with one row for all shows one:
+ * blocks behind it, where padding is masked, add nothing. The whole warp. */
 template <class S>
-__device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a, Post &post)
+__device__ __forceinline__ int shown_keys(const attn_cuda_forward_params &a, const Item &item)
+{
+    const attn_tensor &mask = a.problem.mask;
+    const int columns = (int)min(mask.shape[3], item.sequence.nk);
+    if (!a.steps_sm90.mask || a.steps_sm90.mask_row != 0 || mask.shape[3] == 1 ||
+        a.schedule.splits > 1 || (a.schedule.fold > 1 && mask.shape[1] > 1)) {
+        return INT32_MAX;
+    }
+    const char *const row = attn_at_broadcast(&mask, item.sequence.index, item.head, 0, 0);
+    int end = (columns + S::BN - 1) / S::BN * S::BN;
+#pragma unroll 1
+    for (; end > 0; end -= S::BN) {
+        bool shown = false;
+#pragma unroll 1
+        for (int i = ptx::opaque(threadIdx.x % 32) + end - S::BN; i < min(end, columns); i += 32) {
+            shown |= row[i * a.steps_sm90.mask_step] != 0;
+        }
+        if (__any_sync(~0u, shown)) {
+            break;
+        }
+    }
+    return end;
+}
+
+/* Computes values that follow from an item. keys: of it, at most. One thread. */
+template <class S>
+__device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a, Post &post,
+                                              int keys)
 {
     attn_sequence &s = post.item.sequence;
     s.diagonal = attn_sequence_diagonal(&a.problem, &s);
     post.item.band = attn_mask_band(&a.problem, &s);
+    post.item.band.keys = min(post.item.band.keys, keys);
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, a.schedule.rows, S::BN);
     if (a.schedule.splits > 1) {
         post.part += post.split * a.parts.rows;
@@ -159,13 +188,18 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
             index = following_item(a.counter, index);
         }
         ragged_item<S>(a, item / (uint32_t)a.schedule.splits, post);
+        int keys = INT32_MAX;
+        if constexpr (S::MASKS) {
+            __syncwarp(); /* the item is there */
+            keys = shown_keys<S>(a, post.item);
+        }
         if (first) {
             empty = post.item.empty;
         }
         if (first && !empty) {
             post.end = post.nonfinite = false, post.clean = again != NO_ITEM, post.tiles = tiles;
             post.item_index = item, post.split = (int)(item % (uint32_t)a.schedule.splits);
-            complete_post<S>(a, post);
+            complete_post<S>(a, post, keys);
             tiles += post.blocks.count > 0;
         }
         empty = __shfl_sync(~0u, empty, 0);
