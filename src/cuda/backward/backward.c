@@ -71,6 +71,8 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     plan.params.key_sums = (float *)(void *)(workspace + plan.key_sums_offset);
     if (plan.peaks_offset > 0) {
         plan.params.peaks = (uint32_t *)(void *)(workspace + plan.peaks_offset);
+        plan.params.capped =
+            plan.capped_offset > 0 ? (uint32_t *)(void *)(workspace + plan.capped_offset) : NULL;
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
     plan.params.clear = (uint32_t *)(void *)(workspace + plan.bad_keys_offset);

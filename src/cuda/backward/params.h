@@ -91,6 +91,8 @@ typedef struct attn_cuda_backward_params {
      * the largest |dO_i| and |O_i|, 0 at first; the size of each row. NULL: another type */
     uint32_t *peaks;
     float *reach;
+    /* The same with softcap: of each row what capping takes from its P, in 2^-24, 0 at first. */
+    uint32_t *capped;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
     union {
         attn_cuda_steps steps;        /* kernel/backward/steps_sm90.cuh */

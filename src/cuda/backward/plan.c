@@ -255,6 +255,9 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     if ((plan->fast || plan->mma) && problem->q.dtype == ATTN_F16) {
         plan->peaks_offset = attn_arena_take(
             &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
+        plan->capped_offset = plan->fast && problem->softcap > 0
+                                  ? attn_arena_take(&arena, plan->params.rows, 1, sizeof(uint32_t))
+                                  : 0;
     }
     if (plan->fast) {
         plan_sums(plan, &arena);

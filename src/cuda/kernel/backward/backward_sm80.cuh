@@ -29,8 +29,9 @@ __device__ __forceinline__ MmaBlocks mma_blocks(const attn_problem &p, const Gra
 template <class S, bool KEYS> struct MmaSums {
     float first[S::D / 2]; /* dK or dQ, without the scale */
     float second[KEYS ? S::D / 2 : 1];
-    float2 weights = {},
-           scores = {}; /* f16: P and |dS| of the thread's two keys (range_sm90.cuh) */
+    /* f16: P and |dS| of the thread's two keys (range_sm90.cuh), or of two rows with score steps */
+    static constexpr bool NOTES = !S::BF16 && S::PARTS == 1 && (KEYS || S::STEPPED);
+    float2 weights = {}, scores = {};
 
     __device__ __forceinline__ void clear()
     {
@@ -40,21 +41,21 @@ template <class S, bool KEYS> struct MmaSums {
         }
     }
 
-    /* Adds sizes of terms of the thread's two keys. */
+    /* Adds sizes of terms of the thread's two keys or rows. */
     __device__ __forceinline__ void note(float2 &terms, const float (&x)[S::N / 2])
     {
 #pragma unroll
-        for (int i = 0; i < S::N / 2 && KEYS && !S::BF16; i += 4) {
+        for (int i = 0; i < S::N / 2 && NOTES; i += 4) {
             add_terms(terms, fabsf(x[i]) + fabsf(x[i + 1]), fabsf(x[i + 2]) + fabsf(x[i + 3]));
         }
     }
-    /* Whether n terms of one of the warp's keys are too small. All lanes sum both kinds: one that
+    /* Whether n terms of one of the warp's keys or rows are too small. All lanes sum both kinds: one that
      * left out the second would keep the others of its warp waiting. */
     __device__ __forceinline__ bool faint(float n) const
     {
-        if constexpr (KEYS && !S::BF16) {
+        if constexpr (NOTES) {
             const bool of_scores = is_faint(scores, n),
-                       of_weights = S::STEPPED && is_faint(weights, n);
+                       of_weights = KEYS && S::STEPPED && is_faint(weights, n);
             return of_scores || of_weights;
         } else {
             return false;
@@ -232,7 +233,8 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
     if constexpr (S::HALVES > 1) {
         sums.join(tiles.streamed(0, 0), strip / 16, half);
     }
-    bool bad = sums.faint((float)(blocks.all() * S::STEP));
+    const bool judges = KEYS || a.grads.problem.softcap > 0; /* rows else by their size */
+    bool bad = judges && sums.faint((float)(blocks.all() * S::STEP));
     bad |= half == 0 && store_results(tiles, strip, sums);
     if (__syncthreads_or(bad) && threadIdx.x == 0) {
         note_blocks<S, KEYS>(a, item);

@@ -11,7 +11,8 @@
  * roundings, 2^-11 of its terms, if its terms add up to n 2^-14. The kernels add up those of each
  * key, and blocks with a key of smaller sums are noted. From 256 terms on 16 times their root is
  * asked for: roundings go either way. Rows have |dO_i| times the largest |O_i| for such a sum, or
- * times their own |O_i|, if a sink or dropout may leave them light keys alone.
+ * times their own |O_i|, if a sink or dropout may leave them light keys alone; times at least half
+ * of what capping leaves of their P, if half of an element or more goes (capped).
  *
  * A key's sum of |dS| answers for P too without dropout: times 2^(k - 15) |dP - delta| is at most 1
  * if |V_j - V_m| is 32 along dO_i, and such sums have that much to spare.
@@ -162,7 +163,8 @@ __device__ __forceinline__ void add_terms(float2 &sum, float x, float y)
 
 /* Rows of a head whose dS may be too small: reach times `weight` is below `least`. */
 struct FaintRows {
-    const float *reach; /* of the sequence's first row */
+    const float *reach;     /* of the sequence's first row */
+    const uint32_t *capped; /* likewise, or NULL */
     float weight, least;
 
     __device__ __forceinline__ FaintRows(const attn_cuda_backward_params &a,
@@ -172,6 +174,7 @@ struct FaintRows {
         const int64_t kv = head / p.group;
         const float other = __uint_as_float(peaks_of(a, sequence.index, kv)[1]);
         reach = a.reach + grad_row_place(p, sequence, head);
+        capped = a.capped == NULL ? NULL : a.capped + grad_row_place(p, sequence, head);
         weight = power_of_2(score_exponent(a, sequence.index, kv)) * (may_be_alone(p) ? 1
                                                                       : other == 0    ? INFINITY
                                                                                       : other);
@@ -180,7 +183,10 @@ struct FaintRows {
 
     __device__ __forceinline__ bool has(int64_t row) const
     {
-        return reach[row] * weight < least;
+        /* P were rounded to f16: less than 2^-8 of them may be nothing */
+        const float left =
+            capped == NULL ? 1 : fmaxf(0.5f - 0x1p-9f - 0x1p-25f * (float)capped[row], 0);
+        return reach[row] * weight * left < least;
     }
 };
 

@@ -174,6 +174,36 @@ struct StepTile : ScoreTile {
         return fmaf(-t, t, 1);
     }
 
+    /* Adds to what capping takes from P (range_sm90.cuh) of two neighbouring rows, of two keys of
+     * each. packed: P; left: P times the derivative. All lanes of the warp. */
+    __device__ __forceinline__ void note_capped(int first_row, const uint32_t *packed,
+                                                const float *left) const
+    {
+        float taken[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float2 p = ptx::unpack_half<false>(packed[i]);
+            const float x = p.x - fabsf(left[2 * i]), y = p.y - fabsf(left[2 * i + 1]);
+            taken[0] += x > p.x / 2 ? x : 0, taken[1] += y > p.y / 2 ? y : 0;
+        }
+        if (!__any_sync(~0u, taken[0] + taken[1] > 0)) {
+            return;
+        }
+#pragma unroll 1
+        for (int i = 0; i < 2; i++) {
+            uint32_t sum = (uint32_t)((i == 0 ? taken[0] : taken[1]) * 0x1p9f);
+#pragma unroll
+            for (int lanes = 4; lanes < 32; lanes *= 2) {
+                sum += __shfl_xor_sync(~0u, sum, lanes);
+            }
+            const int64_t at = first_row + i;
+            if (ptx::thread() % 32 < 4 && at < sequence.nq_used) {
+                ptx::atomic_add(a.capped + grad_row_place(a.grads.problem, sequence, head) + at,
+                                sum);
+            }
+        }
+    }
+
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
      * S^T. lse: in shared memory. */
     template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
@@ -249,6 +279,12 @@ struct StepTile : ScoreTile {
         if constexpr (!BF16 && DERIVED) {
             const float2 sum = ptx::unpack_half<true>(terms.both);
             add_terms(shared_terms(0), sum.x, sum.y);
+        }
+        if constexpr (!BF16 && CAP == CAP_ANY && DERIVED) {
+#pragma unroll
+            for (int j = 0; j < ELEMENTS / 4; j++) {
+                note_capped(row + 8 * j, &packed[j / EACH][j % EACH * 2], &s[4 * j]);
+            }
         }
     }
 
