@@ -38,8 +38,8 @@ typedef struct attn_cuda_grad_plan {
     uint64_t q_parts_offset, d_o_parts_offset;          /* split */
     uint64_t peaks_offset, reach_offset, capped_offset; /* sizes for f16; 0: none */
     int64_t shares;                                     /* fast: items.shares */
-    /* words from bad_keys_offset on, zero at first: notes, peaks, capped, ticket, a turn for each tile of
-     * rows and for each block of keys. Cleared by a launch of their own, or by delta, if
+    /* words from bad_keys_offset on, zero at first: notes, peaks, capped, ticket, a turn for each
+     * tile of rows and for each block of keys. Cleared by a launch of their own, or by delta, if
      * params.clear_words says so. */
     size_t clear_words;
     uint64_t workspace_bytes;
