@@ -31,8 +31,8 @@ static const struct argp_option options[] = {
     {"cold", 'C', NULL, 0,
      "with --device cuda: calls take turns on copies of K and V, which the L2 cache cannot hold",
      0},
-    {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
-    {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
+    {"json", 'j', NULL, 0, "one JSON object per implementation and problem", 0},
+    {"csv", 'c', NULL, 0, "one line of values with commas per implementation and problem", 0},
     {"from", 'f', "FILE", 0,
      "measure nothing: show (and draw) what --csv wrote to FILE, - for stdin", 0},
     {"plot", 'p', "FILE", 0,
@@ -44,20 +44,28 @@ static const char doc[] =
     "Measures attention on random inputs, beside standard attention on the same threads: the "
     "scores of a head stored "
     "as a matrix, both products by OpenBLAS, a vectorised softmax.\v"
-    "A PROBLEM is words key=value; nq={512,2048} stands for several problems; what is left out has "
-    "a default:\n"
+    "A PROBLEM is one argument, in quotes: words key=value; nq={512,2048} stands for several "
+    "problems; what is left out has a default:\n"
     "  b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d (n: nq and nk, h: hq and hkv)\n"
     "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided|loose\n"
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
-    "  mask=[DTYPE:]AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
-    "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
-    "  page=N prefix=N leftpad_k=a,b,.. (keys in pages of N rows; keys in shared pages; rows "
-    "before "
-    "the first key) view=0|1 (V is the first columns of K)\n"
+    "  mask=[DTYPE:]AXES bias=[DTYPE:]AXES (letters of bhqk, or 1)\n"
+    "  (DTYPE of a mask: bool|u8|i8|i32|i64|b1x8; of a bias: f64|f32|f16|bf16)\n"
+    "  alibi=AXES sinks=AXES (letters of bh, or 1)\n"
+    "  lens_q=a,b,.. lens_k=a,b,.. (sequences packed one after the other)\n"
+    "  outside=N (rows and keys before the first of these and after the last)\n"
+    "  used_q=a,b,.. used_k=a,b,.. leftpad_k=a,b,.. (rows before the first key)\n"
+    "  page=N (keys in pages of N rows) prefix=N (keys in shared pages)\n"
+    "  view=0|1 (V is the first columns of K)\n"
     "  q_origin=a,b,.. k_origin=a,b,.. (one for all sequences, or one each)\n"
-    "  pass=forward|backward|training (both) dropout=P\n"
-    "  inputs=normal|outlier|uniform|large|equal|positive|offset|rising seed=S\n"
-    "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
+    "  kv_dtype=i8|i4x2|e4m3|e5m2 (quantised K and V) kv_shift=0|1\n"
+    "  kv_scale=[DTYPE:]AXES (letters of bkh, or 1) kv_group=N (columns of a scale)\n"
+    "  pass=forward|backward|training (both) grad_dtype=dtype|f32 (dq, dk, dv)\n"
+    "  d_lse=0|1 d_bias=DTYPE d_alibi=0|1 d_sinks=0|1\n"
+    "  dropout=P dropout_seed=S dropout_offset=O\n"
+    "  inputs=normal|outlier|uniform|large|equal|positive|offset|even|rising|wild\n"
+    "  seed=S sown=N (one number in N is a NaN) offset=E (elements, of pointers)\n"
+    "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1\n"
     "  threads=T (0: all cores) cpu=scalar|avx2|avx512|avx512bf16|neon|neonbf16|amx\n"
     "\n"
     "Printed: the median of five samples (fewer if a call takes over a second) and their "
@@ -94,11 +102,11 @@ static const char doc[] =
     "  attn bench \"hq=16 nq=4096 d=64 causal=1 threads=1\"\n"
     "  attn bench \"nq=2048\" \"nq=8192\" --json\n"
     "  attn bench --suite bench/suites/scaling.txt --plot scaling.svg\n"
-    "  attn bench --peers --suite bench/suites/cpu-prefill.txt --csv --plot prefill.svg\n"
-    "  attn bench --device cuda --impl libattn,cudnn,flash --suite bench/suites/cuda-prefill.txt "
-    "--csv\n"
-    "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - "
-    "--plot bf16.svg";
+    "  attn bench --peers --suite bench/suites/cpu-prefill.txt --csv --plot p.svg\n"
+    "  attn bench --device cuda --impl libattn,cudnn,flash --csv \\\n"
+    "    --suite bench/suites/cuda-prefill.txt\n"
+    "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv |\n"
+    "    attn bench --from - --plot bf16.svg";
 
 typedef struct bench_state {
     bench_run run;

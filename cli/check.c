@@ -74,7 +74,8 @@ struct check {
     int count;
     int status;
     double worst_c, worst_lse, worst_grad;
-    double worst_alike; /* of O where terms may be alike, relative to its bound */
+    double worst_alike;   /* of O where terms may be alike, relative to its bound */
+    double worst_rounded; /* likewise where probabilities are rounded */
     int64_t calls;
     bool backward; /* some problem has gradients */
 };
@@ -86,6 +87,7 @@ struct outcome {
     uint64_t hash;
     int32_t bits; /* attn_plan.bits */
     bool alike;   /* terms of sums may be (alike.h) */
+    bool rounded; /* probabilities are (attn_plan.weight_loss) */
     errors_limits allowed;
 };
 
@@ -134,6 +136,7 @@ static void run_one(const problem_spec *problem, const struct outcome *known, st
     }
     out->bits = plan.bits;
     out->allowed = errors_allowed(plan.input_loss, plan.weight_loss);
+    out->rounded = out->allowed.c > usual.c;
     out->alike = alike_possible(problem);
     if (out->alike) {
         const double kappa = alike_kappa(&tensors.args, out->verdict.backward, ALIKE_SEGMENTS);
@@ -163,8 +166,9 @@ static void judge(struct check *c, const problem_spec *problem, struct outcome *
         out->allowed.lse > usual.lse ? c->worst_lse : fmax(c->worst_lse, verdict->errors.lse);
     c->worst_grad =
         out->allowed.grad_c > usual.grad_c ? c->worst_grad : fmax(c->worst_grad, verdict->grad_c);
-    c->worst_alike =
-        out->alike ? fmax(c->worst_alike, verdict->errors.c / out->allowed.c) : c->worst_alike;
+    const double share = verdict->errors.c / out->allowed.c;
+    c->worst_rounded = out->rounded ? fmax(c->worst_rounded, share) : c->worst_rounded;
+    c->worst_alike = out->alike && !out->rounded ? fmax(c->worst_alike, share) : c->worst_alike;
     c->calls++;
     c->status = verdict->ok ? c->status : CLI_CHECK_FAILED;
 }
@@ -263,34 +267,26 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Compares every kernel table that this machine can run, forward and with pass=backward or "
     "training backward, with attention in float64, on problems of every kind, and the tables with "
-    "each other, which must give the same bits.\v"
+    "each other, which must give the same bits (but amx, and avx512bf16 and neonbf16 in bf16).\v"
     "Printed per table: the worst error of O as the smallest c for which\n"
     "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
     "(at most 4 passes), the L2 norm of O - O64 over that of O64, bias, the mean of the signed "
-    "errors "
-    "in sum_j p_j |v_j| (or of those away from 0, if that is larger), and the worst error of LSE, "
-    "beyond its rounding, in units of u (1 + max "
-    "|score|), or of u (1 + sum_j p_j sum |q k_j| scale) / 2 where scores cancel (at most 8); u = "
-    "2^-24, for f64 "
-    "2^-53. Table amx has "
-    "bits of its own and, unless precise=1, rounds probabilities to 8 bits in bf16 and 16 in f16: "
-    "2^-8 and 2^-16 of "
-    "sum_j p_j |v_j| more; with bf16x3=1 its f32 is allowed 2^-14 in place of c u. Of gradients it "
-    "is the "
-    "largest c by which a term of one is off, in u times the weighted sizes of its terms "
-    "(docs/contract.md). Values of one sign or without spread (inputs=equal, positive, offset, "
-    "even, rising, wild), codes and scales of almost 0 may make terms of a sum alike, whose "
-    "roundings go one way: kappa more is allowed there (docs/numerics.md). The exit status is 1 if "
-    "anything fails.\n"
+    "errors in sum_j p_j |v_j| (or of those away from 0, if that is larger), and the worst error "
+    "of LSE, beyond its rounding, in units of u (1 + max |score|), or of u (1 + sum_j p_j sum |q "
+    "k_j| scale) / 2 where scores cancel (at most 8); u = 2^-24, for f64 2^-53. Tables amx, "
+    "avx512bf16 and neonbf16 round probabilities, unless precise=1: to 8 bits in bf16, and amx to "
+    "16 in f16. Their c is large there: 2^-8 and 2^-16 of sum_j p_j |v_j| more are allowed; with "
+    "bf16x3=1 f32 of amx is allowed 2^-14 in place of c u. Of gradients it is the largest c by "
+    "which a term of one is off, in u times the weighted sizes of its terms (docs/contract.md). "
+    "Values of one sign or without spread (inputs=equal, positive, offset, even, rising, wild), "
+    "codes and scales of almost 0 may make terms of a sum alike, whose roundings go one way: kappa"
+    " more is allowed there (docs/numerics.md). The exit status is 1 if anything fails.\n"
     "\n"
     "With --device cuda every problem runs on this GPU, for O alone, and twice, on two streams, "
-    "for LSE and maxima "
-    "too, or as often as --runs says: all must give the same bits. Tensor cores take probabilities "
-    "of f16 and bf16 in that "
-    "type: one rounding "
-    "of it more on the scale of sum_j p_j |v_j|, or c = 16, and an RMSE of 1.45 times that of "
-    "rounding the exact "
-    "result (printed as x rounding) are allowed there, 2.24 times where scores hardly differ.\n"
+    "for LSE and maxima too, or as often as --runs says: all must give the same bits. Tensor cores"
+    " take probabilities of f16 and bf16 in that type: one rounding of it more on the scale of "
+    "sum_j p_j |v_j|, or c = 16, and an RMSE of 1.45 times that of rounding the exact result "
+    "(printed as x rounding) are allowed there, 2.24 times where scores hardly differ.\n"
     "\n"
     "Examples:\n"
     "  attn check\n"
@@ -364,6 +360,9 @@ static int check_cpu(struct check *c)
         printf(": %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f", (long long)c->calls,
                c->worst_c, usual.c, c->worst_lse, usual.lse);
         c->backward ? printf(", worst gradient %.2f of %.0f", c->worst_grad, usual.grad_c) : 0;
+        c->worst_rounded > 0
+            ? printf(", rounded probabilities %.2f of their bound", c->worst_rounded)
+            : 0;
         c->worst_alike > 0 ? printf(", terms alike %.2f of their bound\n", c->worst_alike)
                            : putchar('\n');
     }

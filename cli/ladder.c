@@ -73,7 +73,7 @@ static int refuse(const struct choice *choice)
         const char *word = ladder_refuses(&choice->list.problems[i]);
         if (word != NULL) {
             return cli_error(CLI_USAGE,
-                             "attn ladder: the steps compute plain attention of one sequence, f32, "
+                             "the steps compute plain attention of one sequence, f32, "
                              "causal or not: %s is for the library (attn bench, attn check)",
                              word);
         }

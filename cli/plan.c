@@ -281,13 +281,13 @@ static int tell(const struct choice *choice, const problem_spec *problem, bool l
                                                                     : status;
 }
 
-static const machine_figures *find_machine(const char *name)
+static const machine_figures *find_machine(const char *option, const char *others, const char *name)
 {
     const machine_figures *machine = machine_find(name);
     if (machine == NULL) {
         exit(cli_error(CLI_USAGE,
-                       "--machine=%s: unknown; there are a10g, a100, l4, h100, h200 and b200",
-                       name));
+                       "--%s=%s: unknown; there are %sa10g, a100, l4, h100, h200 and b200", option,
+                       name, others));
     }
     return machine;
 }
@@ -303,14 +303,16 @@ static error_t parse(int key, char *text, struct argp_state *state)
         choice->measure = false;
         return 0;
     case 'd':
-        choice->gpu = machine_find(text);
+        choice->gpu = strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0
+                          ? NULL
+                          : find_machine("device", "cpu, cuda, ", text);
         choice->device = choice->gpu != NULL ? ATTN_DEVICE_CUDA : cli_device(text);
         return 0;
     case 'i':
         choice->io = true;
         return 0;
     case 'm':
-        choice->machine = find_machine(text);
+        choice->machine = find_machine("machine", "", text);
         choice->io = true;
         return 0;
     case 'M':

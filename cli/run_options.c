@@ -54,14 +54,15 @@ static const struct argp_option options[] = {
     {"out-dtype", DTYPE, "TYPE", 0, "of O, dq, dk, dv: that of q (the default) or f32", 1},
     {NULL, 0, NULL, 0, "Scores", 2},
     {"causal", CAUSAL, NULL, 0, "key j is visible to query i if j <= i + Nk - Nq", 2},
-    {"top-left", TOP_LEFT, NULL, 0, "if j <= i instead (also for windows and ALiBi)", 2},
+    {"top-left", TOP_LEFT, NULL, 0, "causal: if j <= i instead; also for windows and ALiBi", 2},
     {"window-left", WINDOW_LEFT, "L", 0, "keys from i + Nk - Nq - L on (negative: all)", 2},
     {"window-right", WINDOW_RIGHT, "R", 0, "keys up to i + Nk - Nq + R (negative: all)", 2},
     {"scale", SCALE, "X", 0, "instead of 1/sqrt(d)", 2},
     {"softcap", SOFTCAP, "X", 0, "s = X tanh(s / X)", 2},
     {"dropout", DROPOUT, "P", 0, "probability with which a probability is dropped", 2},
-    {"dropout-seed", DROPOUT_SEED, "N", 0, "which are dropped (default 0)", 2},
-    {"dropout-offset", DROPOUT_OFFSET, "N", 0, "where their stream begins (default 0)", 2},
+    {"dropout-seed", DROPOUT_SEED, "N", 0, "seed of the numbers that choose (default 0)", 2},
+    {"dropout-offset", DROPOUT_OFFSET, "N", 0,
+     "where the stream of these numbers begins (default 0)", 2},
     {"mask", FILE_KEY + ARGS_MASK, "FILE", 0,
      "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
     {"bias", FILE_KEY + ARGS_BIAS, "FILE", 0, "added to the scores, same axes; -inf masks", 2},
@@ -70,22 +71,24 @@ static const struct argp_option options[] = {
      "scores of one more key without a value, (h) or (b, h)", 2},
     {NULL, 0, NULL, 0, "Lengths and origins: i32 or i64", 3},
     {"cu-seqlens-q", FILE_KEY + ARGS_CU_Q, "FILE", 0,
-     "sequences as (total, h, d): where each begins, and the end", 3},
-    {"cu-seqlens-k", FILE_KEY + ARGS_CU_K, "FILE", 0, "the same for k and v", 3},
+     "q as (total, h, d): where each sequence begins, and the end", 3},
+    {"cu-seqlens-k", FILE_KEY + ARGS_CU_K, "FILE", 0,
+     "k and v as (total, h, d): where each sequence begins, and the end", 3},
     {"seqused-q", FILE_KEY + ARGS_USED_Q, "FILE", 0, "rows in use of each sequence", 3},
     {"seqused-k", FILE_KEY + ARGS_USED_K, "FILE", 0, "keys in use of each sequence", 3},
     {"q-origin", FILE_KEY + ARGS_ORIGIN_Q, "FILE", 0,
      "position of the first query: one, or one for each sequence", 3},
-    {"k-origin", FILE_KEY + ARGS_ORIGIN_K, "FILE", 0, "position of the first key, likewise", 3},
-    {NULL, 0, NULL, 0, "Gradients: with one of these outputs the backward pass runs, too", 4},
-    {"d-o", GRADIENT_KEY + ARGS_D_O, "FILE", 0, "the loss's gradient by O; needed", 4},
-    {"d-lse", GRADIENT_KEY + ARGS_D_LSE, "FILE", 0, "the loss's gradient by LSE", 4},
-    {"dq", GRADIENT_KEY + ARGS_DQ, "FILE", 0, "where the gradients of q, k, v go", 4},
-    {"dk", GRADIENT_KEY + ARGS_DK, "FILE", 0, NULL, 4},
-    {"dv", GRADIENT_KEY + ARGS_DV, "FILE", 0, NULL, 4},
-    {"d-bias", GRADIENT_KEY + ARGS_D_BIAS, "FILE", 0, "where those of bias, alibi, sinks go", 4},
-    {"d-alibi", GRADIENT_KEY + ARGS_D_ALIBI, "FILE", 0, NULL, 4},
-    {"d-sinks", GRADIENT_KEY + ARGS_D_SINKS, "FILE", 0, NULL, 4},
+    {"k-origin", FILE_KEY + ARGS_ORIGIN_K, "FILE", 0,
+     "position of the first key: one, or one for each sequence", 3},
+    {NULL, 0, NULL, 0, "Gradients: with one of the outputs the backward pass runs, too", 4},
+    {"d-o", GRADIENT_KEY + ARGS_D_O, "FILE", 0, "the loss's gradient by O, an input; needed", 4},
+    {"d-lse", GRADIENT_KEY + ARGS_D_LSE, "FILE", 0, "the loss's gradient by LSE, an input", 4},
+    {"dq", GRADIENT_KEY + ARGS_DQ, "FILE", 0, "where the gradient of q goes", 4},
+    {"dk", GRADIENT_KEY + ARGS_DK, "FILE", 0, "where the gradient of k goes", 4},
+    {"dv", GRADIENT_KEY + ARGS_DV, "FILE", 0, "where the gradient of v goes", 4},
+    {"d-bias", GRADIENT_KEY + ARGS_D_BIAS, "FILE", 0, "where the gradient of the bias goes", 4},
+    {"d-alibi", GRADIENT_KEY + ARGS_D_ALIBI, "FILE", 0, "where the gradient of the slopes goes", 4},
+    {"d-sinks", GRADIENT_KEY + ARGS_D_SINKS, "FILE", 0, "where the gradient of the sinks goes", 4},
     {NULL, 0, NULL, 0, "Running", 5},
     {"threads", THREADS, "T", 0, "default: one per core", 5},
     {"cpu", CPU, "NAME", 0,
@@ -109,8 +112,8 @@ static const char doc[] =
     "Examples:\n"
     "  attn run --q samples/minilm.safetensors --out o.npy --check\n"
     "  attn run --q q.npy --k k.npy --v v.npy --out o.npy --causal --layout bhsd\n"
-    "  attn run --q x.safetensors --d-o x.safetensors --dq g.safetensors --dk g.safetensors \\\n"
-    "    --dv g.safetensors --causal --check\n"
+    "  attn run --q x.safetensors --d-o x.safetensors --causal --check \\\n"
+    "    --dq g.safetensors --dk g.safetensors --dv g.safetensors\n"
     "  attn run --q x.safetensors:layers.0.q --k x.safetensors:layers.0.k \\\n"
     "    --v x.safetensors:layers.0.v --out y.safetensors --lse y.safetensors";
 

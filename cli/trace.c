@@ -16,9 +16,9 @@ static const struct argp_option options[] = {
     {"head", 'H', "N", 0, "the head to trace (default 0)", 0},
     {"json", 'j', NULL, 0, "one JSON object for each step", 0},
     {"q", 'Q', "FILE", 0, "Q from a .npy or .safetensors file (see attn run --help)", 0},
-    {"k", 'K', "FILE", 0, "K likewise", 0},
-    {"v", 'V', "FILE", 0, "V likewise", 0},
-    {"d-o", 'O', "FILE", 0, "dO likewise, for the backward pass", 0},
+    {"k", 'K', "FILE", 0, "K from such a file", 0},
+    {"v", 'V', "FILE", 0, "V from such a file", 0},
+    {"d-o", 'O', "FILE", 0, "dO from such a file, for the backward pass", 0},
     {0},
 };
 
@@ -78,7 +78,7 @@ static int trace(const struct choice *choice, const problem_spec *given)
     }
     const char *reason = trace_refuses(&how, &problem);
     if (reason != NULL) {
-        return cli_error(CLI_USAGE, "attn trace: %s", reason);
+        return cli_error(CLI_USAGE, "%s", reason);
     }
     const attn_status status =
         trace_run(&how, &problem, choice->json ? &trace_json : &trace_words, stdout);

@@ -14,7 +14,7 @@ bool trace_files_given(const trace_files *files, bool backward)
     const bool any = files->q != NULL || files->k != NULL || files->v != NULL || files->d_o != NULL,
                all = files->q != NULL && files->k != NULL && files->v != NULL;
     if (any && (!all || backward != (files->d_o != NULL))) {
-        exit(cli_error(CLI_USAGE, "attn trace: numbers from files need --q, --k and --v, and "
+        exit(cli_error(CLI_USAGE, "numbers from files need --q, --k and --v, and "
                                   "--d-o with pass=training or backward"));
     }
     return any;
@@ -28,10 +28,10 @@ static attn_tensor open_tensor(const char *spec, const char *name)
     const attn_tensor tensor = run_sequences(&file, false, name);
     if (tensor.dtype != ATTN_F64 && tensor.dtype != ATTN_F32 && tensor.dtype != ATTN_F16 &&
         tensor.dtype != ATTN_BF16) {
-        exit(cli_error(CLI_USAGE, "attn trace: %s must be f64, f32, f16 or bf16", name));
+        exit(cli_error(CLI_USAGE, "%s must be f64, f32, f16 or bf16", name));
     }
     if (tensor.shape[0] != 1) {
-        exit(cli_error(CLI_USAGE, "attn trace: %s holds %lld sequences; a trace is of one", name,
+        exit(cli_error(CLI_USAGE, "%s holds %lld sequences; a trace is of one", name,
                        (long long)tensor.shape[0]));
     }
     return tensor;
@@ -43,13 +43,13 @@ void trace_files_shape(const trace_files *files, problem_spec *problem)
                       v = open_tensor(files->v, "v");
     if (q.shape[3] != k.shape[3] || k.shape[1] != v.shape[1] || k.shape[2] != v.shape[2] ||
         k.shape[2] == 0 || q.shape[2] % k.shape[2] != 0) {
-        exit(cli_error(CLI_USAGE, "attn trace: the shapes of q, k and v do not fit together"));
+        exit(cli_error(CLI_USAGE, "the shapes of q, k and v do not fit together"));
     }
     if (files->d_o != NULL) {
         const attn_tensor d_o = open_tensor(files->d_o, "d_o");
         if (d_o.shape[1] != q.shape[1] || d_o.shape[2] != q.shape[2] ||
             d_o.shape[3] != v.shape[3]) {
-            exit(cli_error(CLI_USAGE, "attn trace: the shape of d_o is not that of O"));
+            exit(cli_error(CLI_USAGE, "the shape of d_o is not that of O"));
         }
     }
     problem->b = 1, problem->layout = LAYOUT_BSHD;

@@ -34,7 +34,7 @@
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
- *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|wild
+ *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|rising|wild
  *   sown=N                         one in N elements of Q, K, V and dO is a NaN, and one in four
  *                                  sinks; 0: none
  *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|avx512bf16|neon|neonbf16|amx

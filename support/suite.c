@@ -47,7 +47,7 @@ static bool expand(const struct suite *s, const char *line)
         return s->visit(s->user, &problem);
     }
     if (close == NULL) {
-        snprintf(s->error, s->size, "a { without a }");
+        snprintf(s->error, s->size, "problem \"%s\": a { without a }", line);
         return false;
     }
     bool ok = true;

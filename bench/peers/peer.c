@@ -177,6 +177,8 @@ bool peer_open(bench_peer *peer, const char *python, const char *script)
         close(down[1]);
         close(up[0]);
         execlp(python, python, "-c", script, (char *)NULL);
+        dprintf(STDOUT_FILENO, "{\"refused\": \"the program of --python does not run: %s\"}\n",
+                strerror(errno));
         _exit(127);
     }
     close(down[0]);

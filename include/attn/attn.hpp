@@ -22,11 +22,16 @@
 #ifndef ATTN_ATTN_HPP
 #define ATTN_ATTN_HPP
 
+#if __cplusplus < 201703L && (!defined(_MSVC_LANG) || _MSVC_LANG < 201703L)
+#error "attn.hpp needs C++17 (-std=c++17); attn.h alone is for older C++"
+#endif
+
 #include <attn/attn.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -188,6 +193,21 @@ inline bool fits(const extents &shape, const extents &stride, std::uint64_t size
     return size > 0;
 }
 
+/* The sentence about a view that does not fit. */
+inline std::array<char, 320> beyond(const extents &shape, const extents &stride,
+                                    std::uint64_t size) noexcept
+{
+    using number = long long;
+    std::array<char, 320> text{};
+    std::snprintf(text.data(), text.size(),
+                  "a view of shape (%lld, %lld, %lld, %lld) and strides (%lld, %lld, %lld, %lld) "
+                  "does not lie in its memory of %llu elements",
+                  number(shape[0]), number(shape[1]), number(shape[2]), number(shape[3]),
+                  number(stride[0]), number(stride[1]), number(stride[2]), number(stride[3]),
+                  static_cast<unsigned long long>(size));
+    return text;
+}
+
 template <class Element> attn_dtype dtype() noexcept
 {
     return dtype_of<std::remove_cv_t<Element>>::value;
@@ -223,7 +243,8 @@ attn_tensor tensor(Memory &&memory, const extents &shape, const extents &stride)
     attn_tensor view = tensor(std::data(memory), shape, stride);
     if (!detail::fits(shape, stride, std::size(memory))) {
         view.dtype = 0;
-        (void)settle(ATTN_ERR_INVALID_ARGUMENT, "a view goes beyond its memory");
+        (void)settle(ATTN_ERR_INVALID_ARGUMENT,
+                     detail::beyond(shape, stride, std::size(memory)).data());
     }
     return view;
 }

@@ -1,5 +1,6 @@
 """Attention over arrays of any kind."""
 
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
@@ -7,8 +8,21 @@ import numpy as np
 
 from . import _arrays, _core
 
+_modules = sys.modules
 _forward = _core.forward
 _backward = _core.backward
+
+
+def _refuse_gradients(*inputs: Any) -> None:
+    """Gradients that PyTorch expects would be lost without a word."""
+    for i, x in enumerate(inputs):
+        if x is not None and getattr(x, "requires_grad", False):
+            name = ("q", "k", "v", "bias", "alibi_slopes", "sinks")[i]
+            raise ValueError(
+                f"{name} requires gradients, which libattn.attention does not record:"
+                " libattn.torch.attention does; detach() or torch.no_grad() says that none are"
+                " wanted"
+            )
 
 
 def attention(
@@ -116,9 +130,15 @@ def attention(
     context: a Context (threads, instruction set). stream: a CUDA stream as a number, for arrays
     whose type does not tell the current one.
 
+    No gradients are recorded: PyTorch's tensors that require some are refused where its autograd is
+    on; libattn.torch.attention is for them.
+
     Raises ValueError, TypeError, NotImplementedError (this device or build cannot) or MemoryError,
     with the library's own sentence.
     """
+    torch = _modules.get("torch")
+    if torch is not None and type(q) is not np.ndarray and torch.is_grad_enabled():
+        _refuse_gradients(q, k, v, bias, alibi_slopes, sinks)
     result, lse, _, _ = _forward(
         q=q,
         k=k,

@@ -128,11 +128,24 @@ void *fields_member(core_call *call, const field_spec *field)
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
+/* A conversion's error, with the argument's name. */
+static bool refuse(const char *name, PyObject *value, const char *wanted)
+{
+    PyObject *kind = PyErr_ExceptionMatches(PyExc_TypeError)       ? PyExc_TypeError
+                     : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError
+                                                                   : NULL;
+    if (kind) {
+        PyErr_Clear();
+        PyErr_Format(kind, "%s is %R; it must be %s", name, value, wanted);
+    }
+    return false;
+}
+
 static bool set_number(core_call *call, const field_spec *field, PyObject *value)
 {
     double number = PyFloat_AsDouble(value);
     if (number == -1 && PyErr_Occurred())
-        return false;
+        return refuse(field->name, value, "a number");
     *(double *)fields_member(call, field) = number;
     call->forward.flags |= field->flag;
     return true;
@@ -150,7 +163,7 @@ static bool set_window(core_call *call, const field_spec *field, PyObject *value
 {
     int64_t bound = PyLong_AsLongLong(value);
     if (bound == -1 && PyErr_Occurred())
-        return false;
+        return refuse(field->name, value, "a whole number of 64 bits");
     *(int64_t *)fields_member(call, field) = bound;
     if (bound >= 0)
         call->forward.flags |= field->flag;
@@ -161,7 +174,7 @@ static bool set_counter(core_call *call, const field_spec *field, PyObject *valu
 {
     uint64_t number = PyLong_AsUnsignedLongLong(value);
     if (PyErr_Occurred())
-        return false;
+        return refuse(field->name, value, "a whole number from 0 to 2^64 - 1");
     *(uint64_t *)fields_member(call, field) = number;
     return true;
 }
@@ -244,7 +257,7 @@ bool fields_set(core_call *call, int at, PyObject *value)
         return true;
     case FIELD_STREAM:
         call->stream = PyLong_AsVoidPtr(value);
-        return !PyErr_Occurred();
+        return !PyErr_Occurred() || refuse(field->name, value, "a stream's address, a number");
     }
     return false;
 }

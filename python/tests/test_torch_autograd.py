@@ -95,3 +95,17 @@ def test_tangents_are_refused():
                 sdpa(*rows)
     with pytest.raises(NotImplementedError):
         torch.func.jvp(lambda x: sdpa(x, k, v), (q,), (torch.ones_like(q),))
+
+
+@pytest.mark.parametrize("name", ("q", "k", "v", "bias", "sinks"))
+def test_attention_of_arrays_loses_no_gradients(name):
+    inputs = {x: torch.randn(1, 5, 2, 8) for x in "qkv"}
+    inputs |= {"bias": torch.randn(5, 5), "sinks": torch.randn(2)}
+    expected = libattn.attention(**inputs)
+    inputs[name].requires_grad_()
+    with pytest.raises(ValueError, match=f"{name} requires gradients.*libattn.torch.attention"):
+        libattn.attention(**inputs)
+    with torch.no_grad():
+        assert libattn.attention(**inputs).equal(expected)
+    inputs[name] = inputs[name].detach()
+    assert libattn.attention(**inputs).equal(expected)

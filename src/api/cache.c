@@ -51,7 +51,8 @@ static attn_status check_config(const attn_cache_config *config)
                          (long long)k->shape[0], (long long)k->shape[1]);
     }
     if (config->sequences < 0 || config->length < 0 || config->length > INT64_MAX / 2) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "sequences = %lld and length = %lld",
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "sequences = %lld and length = %lld must be at least 0, length below 2^62",
                          (long long)config->sequences, (long long)config->length);
     }
     return check_factors(config);
@@ -112,8 +113,11 @@ attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint6
     TRY(check_config(&made.config));
     TRY(lay_out(&made, NULL, &needed));
     if (memory == NULL || bytes < needed) {
-        return attn_fail(ATTN_ERR_WORKSPACE, "memory of %llu bytes, needed are %llu",
-                         (unsigned long long)(memory ? bytes : 0), (unsigned long long)needed);
+        return memory == NULL
+                   ? attn_fail(ATTN_ERR_WORKSPACE, "memory is NULL, needed are %llu bytes",
+                               (unsigned long long)needed)
+                   : attn_fail(ATTN_ERR_WORKSPACE, "memory of %llu bytes, needed are %llu",
+                               (unsigned long long)bytes, (unsigned long long)needed);
     }
     char *base = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
     TRY(lay_out(&made, base, &needed));
@@ -348,9 +352,13 @@ attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, int64_t len
 attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
                             int32_t *table, int64_t *lengths, attn_forward_args *args)
 {
-    if (count < 0 || (count > 0 && (!sequences || !table || !lengths))) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "count = %lld needs sequences, table and lengths", (long long)count);
+    const char *absent = !sequences ? "sequences" : !table ? "table" : !lengths ? "lengths" : NULL;
+    if (count < 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "count = %lld is negative", (long long)count);
+    }
+    if (count > 0 && absent) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL, but count = %lld", absent,
+                         (long long)count);
     }
     TRY(enter(cache, args, "args"));
     const attn_status status = view(cache, sequences, count, table, lengths);

@@ -19,8 +19,9 @@ static attn_status check_factor(const char *name, const attn_tensor *factor,
     TRY(attn_check_tensor(name, factor, FACTOR_TYPES, output));
     for (int a = 0; a < 3; a++) {
         if (factor->shape[a] != 1 && factor->shape[a] != codes->shape[a]) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld",
-                             name, a, (long long)factor->shape[a], (long long)codes->shape[a]);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be %s%lld", name,
+                             a, (long long)factor->shape[a], codes->shape[a] != 1 ? "1 or " : "",
+                             (long long)codes->shape[a]);
         }
     }
     if (factor->shape[3] < 1 || columns % factor->shape[3] != 0) {

@@ -139,10 +139,10 @@ static attn_status check_broadcast(const char *name, const attn_tensor *tensor,
     for (int a = 0; a < 4; a++) {
         bool longer =
             (problem->varlen ? a >= 2 : problem->paged && a == 3) && tensor->shape[a] > full[a];
-        bool shared = a < 3 || each == 1; /* extents of 1 are broadcast */
+        const bool shared = a < 3 || each == 1; /* extents of 1 are broadcast */
         if (tensor->shape[a] != full[a] && !longer && !(shared && tensor->shape[a] == 1)) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be %s%lld", name,
-                             a, (long long)tensor->shape[a], shared ? "1 or " : "",
+                             a, (long long)tensor->shape[a], shared && full[a] != 1 ? "1 or " : "",
                              (long long)full[a]);
         }
     }

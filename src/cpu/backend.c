@@ -11,6 +11,7 @@
 #include "cpu/machine/host.h"
 #include "cpu/machine/workspace.h"
 #include <stdio.h>
+#include <string.h>
 
 attn_status attn_cpu_machine(const attn_cpu_device *device, attn_machine *machine)
 {
@@ -31,18 +32,27 @@ static const char *name(const void *device)
     return "the CPU";
 }
 
-static void explain(const attn_cpu_device *device, char *why, size_t size)
+/* Why these kernels and not better ones. An instruction set may run a call on another one's
+ * table: for its type, or for the bits that it asks for. */
+static void explain(const attn_cpu_device *device, const attn_ukernel *table, char *why,
+                    size_t size)
 {
     int count;
-    const attn_isa *isas = attn_isas(&count), *best = attn_select(device->machine.features, NULL);
-    if (best != device->machine.isa) {
+    const attn_isa *isas = attn_isas(&count), *isa = device->machine.isa,
+                   *best = attn_select(device->machine.features, NULL);
+    const size_t own = strlen(isa->name);
+    if (strncmp(table->name, isa->name, own) != 0 || table->name[own] != '_') {
+        const int used = snprintf(why, size, "%s runs such calls on %s; ", isa->name, table->name);
+        why += used, size -= (size_t)used;
+    }
+    if (best != isa) {
         (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",
-                       device->machine.isa->name, best->name);
+                       isa->name, best->name);
     } else if (best != &isas[count - 1] && (best[1].needs & ~device->machine.features) == 0) {
         (void)snprintf(why, size, "%s is the default here: this CPU is slower with %s", best->name,
                        best[1].name);
     } else if (best != &isas[count - 1]) {
-        (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs",
+        (void)snprintf(why, size, "%s is the best table here: this CPU lacks what %s needs",
                        best->name, best[1].name);
     } else {
         (void)snprintf(why, size, "%s is the best table of this build", best->name);
@@ -62,7 +72,7 @@ static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *t
     plan->pair_products = table->pair_products;
     plan->input_loss = table->losses.inputs;
     plan->weight_loss = table->losses.weights;
-    explain(device, plan->why, sizeof plan->why);
+    explain(device, table, plan->why, sizeof plan->why);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

@@ -224,7 +224,10 @@ void cli_add_problems(cli_list *list, const char *argument)
     if (line ? !problem_line(argument, add_problem, list, error, sizeof error)
              : !problem_suite(argument, add_problem, list, error, sizeof error)) {
         const char *near = line ? NULL : problem_near_word(argument);
-        exit(near == NULL ? cli_error(CLI_USAGE, "%s", error)
-                          : cli_error(CLI_USAGE, "%s; did you mean the word %s=?", error, near));
+        const bool absent = !line && access(argument, F_OK) != 0;
+        exit(near != NULL ? cli_error(CLI_USAGE, "%s; did you mean the word %s=?", error, near)
+             : absent
+                 ? cli_error(CLI_USAGE, "\"%s\" is neither words key=value nor a file", argument)
+                 : cli_error(CLI_USAGE, "%s", error));
     }
 }

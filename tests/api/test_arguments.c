@@ -49,7 +49,7 @@ static void test_pool_configs(void **state)
     attn_cache_config bad = p.config;
     REFUSED(attn_cache_bytes(&bad, NULL), INVALID_ARGUMENT, "bytes is NULL");
     REFUSED(attn_cache_open(&bad, p.memory, 4096, NULL), INVALID_ARGUMENT, "cache is NULL");
-    REFUSED(attn_cache_open(&bad, NULL, 4096, &cache), WORKSPACE, "memory of 0 bytes");
+    REFUSED(attn_cache_open(&bad, NULL, 4096, &cache), WORKSPACE, "memory is NULL");
     bad.length = -1;
     REFUSED(attn_cache_bytes(&bad, &bytes), INVALID_ARGUMENT, "length = -1");
     bad.length = INT64_MAX / 2 + 1;
@@ -82,10 +82,14 @@ static void test_pool_calls(void **state)
     REFUSED(attn_cache_fork(p.cache, a, -1, &b), INVALID_ARGUMENT, "length = -1");
     REFUSED(attn_cache_fork(p.cache, a, 7, &b), INVALID_ARGUMENT, "must be in [0, 6]");
     REFUSED(attn_cache_fork(p.cache, a, 6, NULL), INVALID_ARGUMENT, "forked is NULL");
-    REFUSED(attn_cache_view(p.cache, &a, -1, table, &length, &args), INVALID_ARGUMENT, "count");
-    REFUSED(attn_cache_view(p.cache, NULL, 1, table, &length, &args), INVALID_ARGUMENT, "count");
-    REFUSED(attn_cache_view(p.cache, &a, 1, NULL, &length, &args), INVALID_ARGUMENT, "count");
-    REFUSED(attn_cache_view(p.cache, &a, 1, table, NULL, &args), INVALID_ARGUMENT, "count");
+    REFUSED(attn_cache_view(p.cache, &a, -1, table, &length, &args), INVALID_ARGUMENT,
+            "count = -1 is negative");
+    REFUSED(attn_cache_view(p.cache, NULL, 1, table, &length, &args), INVALID_ARGUMENT,
+            "sequences is NULL, but count = 1");
+    REFUSED(attn_cache_view(p.cache, &a, 1, NULL, &length, &args), INVALID_ARGUMENT,
+            "table is NULL, but count = 1");
+    REFUSED(attn_cache_view(p.cache, &a, 1, table, NULL, &args), INVALID_ARGUMENT,
+            "lengths is NULL, but count = 1");
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, NULL), INVALID_ARGUMENT, "args");
     assert_int_equal(attn_cache_view(p.cache, NULL, 0, NULL, NULL, &args), ATTN_OK);
     assert_int_equal(args.block_table.shape[0], 0);

@@ -4,6 +4,7 @@
 #include "call.h"
 #include "tables.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static attn_status create(attn_context_config config, attn_context **context)
@@ -101,6 +102,33 @@ static void test_caps(void **state)
     free(saved);
 }
 
+/* A plan says so where its kernel is not of the instruction set that its reason is about. */
+static void test_kernels_of_others(void **state)
+{
+    static const char *const lines[] = {"nq=3 d=8", "nq=3 d=8 dtype=f64", "nq=3 d=8 dtype=bf16",
+                                        "nq=3 d=8 dtype=f16 precise=1"};
+    int count;
+    const char *const *names = tables_own_bits(&count);
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(create((attn_context_config){.cpu = names[i]}, &context), ATTN_OK);
+        for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
+            char start[64];
+            call c;
+            call_open(&c, lines[n]);
+            assert_int_equal(attn_forward_plan(context, c.args, &plan), ATTN_OK);
+            const bool own = strncmp(plan.kernel, names[i], strlen(names[i])) == 0 &&
+                             plan.kernel[strlen(names[i])] == '_';
+            snprintf(start, sizeof start, "%s runs such calls on %s; ", names[i], plan.kernel);
+            assert_int_equal(strncmp(plan.why, start, strlen(start)) == 0, !own);
+            call_close(&c);
+        }
+        attn_context_destroy(context);
+    }
+}
+
 static void test_info(void **state)
 {
     attn_info info = {.struct_size = sizeof info};
@@ -147,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_configs), cmocka_unit_test(test_half_an_interface),
         cmocka_unit_test(test_caps),          cmocka_unit_test(test_info),
-        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_constants),     cmocka_unit_test(test_kernels_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

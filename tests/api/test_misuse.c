@@ -80,7 +80,7 @@ static void test_dense_fields(void **state)
         FIELD(bias.shape[2], 0, INVALID_ARGUMENT, "bias.shape[2] = 0, must be 1 or 5"),
         FIELD(alibi_slopes.shape[1], 2, INVALID_ARGUMENT,
               "alibi_slopes.shape[1] = 2, must be 1 or 4"),
-        FIELD(sinks.shape[2], 5, INVALID_ARGUMENT, "sinks.shape[2] = 5, must be 1 or 1"),
+        FIELD(sinks.shape[2], 5, INVALID_ARGUMENT, "sinks.shape[2] = 5, must be 1"),
         FIELD(seqused_q.shape[0], 1, INVALID_ARGUMENT,
               "seqused_q has shape (1, 1, 1, 1), wanted (2, 1, 1, 1)"),
         FIELD(seqused_k.shape[1], 2, INVALID_ARGUMENT, "seqused_k has shape (2, 2, 1, 1)"),

@@ -109,6 +109,16 @@ static void check_sizes()
     EXPECT(refused(memory, {1, -1, 1, 3}, {12, 3, 3, 1}));
     EXPECT(refused(memory, {2, 2, 2, 2}, {most, most, most, most}));
     EXPECT(refused(memory, {most, most, most, most}, {1, 1, 1, 1}));
+#ifdef __cpp_exceptions
+    std::string says;
+    try {
+        (void)attn::tensor_bshd(memory, 1, 13);
+    } catch (const attn::error &error) {
+        says = error.what();
+    }
+    EXPECT(says == "a view of shape (1, 13, 1, 1) and strides (13, 1, 1, 1) does not lie in its "
+                   "memory of 12 elements");
+#endif
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

@@ -137,9 +137,9 @@ def flash_attn_varlen_func(
         )
     else:
         result = _plain_attention(
-            q,
-            k,
-            v,
+            q.detach(),
+            k.detach(),
+            v.detach(),
             cu_seqlens_q=cu_seqlens_q,
             seqused_k=cu_seqlens_k.diff(),
             block_table=block_table,

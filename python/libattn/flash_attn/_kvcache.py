@@ -68,9 +68,9 @@ def flash_attn_with_kvcache(
     if cache_batch_idx is not None:
         block_table = cache_batch_idx[:, None]  # a page is a slot
     out, lse = attention(
-        q,
-        k_cache,
-        v_cache,
+        q.detach(),
+        k_cache.detach(),
+        v_cache.detach(),
         seqused_k=used,
         leftpad_k=cache_leftpad,
         block_table=block_table,
