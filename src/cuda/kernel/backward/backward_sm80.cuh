@@ -49,8 +49,8 @@ template <class S, bool KEYS> struct MmaSums {
             add_terms(terms, fabsf(x[i]) + fabsf(x[i + 1]), fabsf(x[i + 2]) + fabsf(x[i + 3]));
         }
     }
-    /* Whether n terms of one of the warp's keys or rows are too small. All lanes sum both kinds: one
-     * that left out the second would keep the others of its warp waiting. */
+    /* Whether n terms of one of the warp's keys or rows are too small. All lanes sum both kinds:
+     * one that left out the second would keep the others of its warp waiting. */
     __device__ __forceinline__ bool faint(float n) const
     {
         if constexpr (NOTES) {
