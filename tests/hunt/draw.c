@@ -267,7 +267,7 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     const bool coded = !gradients && strcmp(type, "f64") != 0 && dice_one_in(d, 6),
                may_be_nan = !coded || put_codes(l);
     if (may_be_nan && dice_one_in(d, 5)) {
-        put(l, " sown=%d", PICK(d, sown));
+        put(l, " %s=%d", dice_one_in(d, 4) ? "infinite" : "sown", PICK(d, sown));
     }
     if (dice_one_in(d, 6)) {
         put(l, " precise=1");

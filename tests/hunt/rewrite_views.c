@@ -61,7 +61,8 @@ void write_out_scores(rewritten *r, dice *d)
         nq = rows_of(&r->is, n) > nq ? rows_of(&r->is, n) : nq;
         nk = keys_of(&r->is, n) > nk ? keys_of(&r->is, n) : nk;
     }
-    const bool whole = (double)b * (double)h * (double)nq * (double)nk < 1e6 && r->is.page == 0;
+    const bool whole =
+        (double)b * (double)h * (double)nq * (double)nk < 1e6 && r->is.page == 0 && b > 0;
     const int64_t scores[4] = {b, h, nq, nk}, lists[4] = {b, h, 1, 1};
     if (drawn(&a->mask, d, 2) && whole && a->mask.dtype != ATTN_B1X8) {
         write_out(r, &a->mask, scores, a->mask.dtype);
