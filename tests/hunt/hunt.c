@@ -9,6 +9,7 @@
  * attn check --device cuda.
  */
 #include "append.h"
+#include "crowd.h"
 #include "draw.h"
 #include "faults.h"
 #include "forms.h"
@@ -127,6 +128,10 @@ static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, cha
     if (dice_one_in(&d, 12)) {
         tally->related++;
         return append_judge(&d, faults_line, sizeof faults_line, sentence, size);
+    }
+    if (dice_one_in(&d, 40)) {
+        tally->related++;
+        return crowd_judge(&d, faults_line, sizeof faults_line, sentence, size);
     }
     if (dice_one_in(&d, 4)) {
         tally->related++;
