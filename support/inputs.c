@@ -250,14 +250,18 @@ static void *fill_part(void *arg)
     return NULL;
 }
 
-void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor)
+void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor, bool infinite)
 {
     const int64_t count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t at = 0; at < count; at++) {
-        if (inputs_bits(seed + 1, tensor, at) % (uint64_t)n == 0) {
+        const uint64_t bits = inputs_bits(seed + 1, tensor, at);
+        if (bits % (uint64_t)n == 0) {
+            const double value = !infinite                ? (double)NAN
+                                 : bits / (uint64_t)n % 2 ? (double)INFINITY
+                                                          : -(double)INFINITY;
             const int64_t row = at / t->shape[3], head = row / t->shape[2];
             inputs_store(t, head / t->shape[1], head % t->shape[1], row % t->shape[2],
-                         at % t->shape[3], (double)NAN);
+                         at % t->shape[3], value);
         }
     }
 }

@@ -6,6 +6,7 @@
 #define SUPPORT_INPUTS_H
 
 #include <attn/attn.h>
+#include <stdbool.h>
 
 /* The tensor's number: part of the counter, and from the bias on the kind of value as well. */
 enum inputs_tensor {
@@ -51,8 +52,9 @@ double inputs_wild(int32_t dtype, uint64_t seed, int tensor, int64_t index);
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
                   double value);
 
-/* Writes a NaN into one in n elements, in places that depend on the seed. */
-void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor);
+/* Writes a NaN, or an infinity of either sign, into one in n elements, in places that depend on the
+ * seed. */
+void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor, bool infinite);
 
 /* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask:
  * three in four true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1)

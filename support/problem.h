@@ -37,6 +37,7 @@
  *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|rising|wild
  *   sown=N                         one in N elements of Q, K, V and dO is a NaN, and one in four
  *                                  sinks; 0: none
+ *   infinite=N                     one in N elements of Q, K, V and dO is an infinity; 0: none
  *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|avx512bf16|neon|neonbf16|amx
  */
 #ifndef SUPPORT_PROBLEM_H
@@ -75,7 +76,7 @@ typedef struct problem_spec {
     bool kv_shift;
     int64_t leftpad_k[PROBLEM_MAX_SEQS];
     bool has_leftpad;
-    int64_t offset, sown;
+    int64_t offset, sown, infinite;
     uint64_t seed;
     int32_t threads;
     char cpu[16];

@@ -56,9 +56,12 @@ static void fill(struct maker *maker, struct piece *piece, const attn_tensor *t,
     if (piece != NULL && maker->placement != PLACE_NOWHERE) {
         inputs_fill(t, which >= INPUTS_K_SCALE ? maker->spec->kv_dtype : maker->spec->inputs,
                     maker->spec->seed, which);
-        const bool sink = which == INPUTS_SINKS;
-        if (maker->spec->sown > 0 && (which <= INPUTS_V || which == INPUTS_GRAD_O || sink)) {
-            inputs_sow(t, sink ? 4 : maker->spec->sown, maker->spec->seed, which);
+        const bool sink = which == INPUTS_SINKS, row = which <= INPUTS_V || which == INPUTS_GRAD_O;
+        if (maker->spec->infinite > 0 && row) {
+            inputs_sow(t, maker->spec->infinite, maker->spec->seed + 1, which, true);
+        }
+        if (maker->spec->sown > 0 && (row || sink)) {
+            inputs_sow(t, sink ? 4 : maker->spec->sown, maker->spec->seed, which, false);
         }
         piece->hash = region_hash(&piece->region);
     }

@@ -89,6 +89,7 @@ const struct word problem_words[] = {
     {"offset", SIZE, AT(offset), 0, NULL, NULL},
     {"inputs", NAME, AT(inputs), 0, generators, NULL},
     {"sown", SIZE, AT(sown), 0, NULL, NULL},
+    {"infinite", SIZE, AT(infinite), 0, NULL, NULL},
     {"seed", SEED, AT(seed), 0, NULL, NULL},
     {"threads", THREADS, AT(threads), 0, NULL, NULL},
     {"cpu", CPU, AT(cpu), 0, NULL, NULL},

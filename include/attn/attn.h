@@ -358,7 +358,7 @@ typedef struct attn_forward_args {
 
     /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the
      * largest s of the row (-inf for a row without a visible key; sinks do not count; on CPUs NaN
-     * where one s is NaN). */
+     * where one s is NaN and none is +inf). */
     attn_tensor lse, row_max;
 
     uint64_t flags;       /* ATTN_CAUSAL | ... */

@@ -8,8 +8,9 @@ beside PyTorch's autograd, O and gradients by the bounds of docs/contract.md (A1
 are computed here too. Shares nothing with support/: neither inputs, oracle nor errors. Exit status
 1 if a result is beyond its bound, 77 without PyTorch or the package.
 
-Words that name memory or another judge are not tried here: offset, page, sown, kv_*, o_dtype,
-grad_dtype. Of layouts, bshd and bhsd are told apart.
+Words that name memory or another judge are not tried here: offset, page, prefix, view, sown, kv_*,
+o_dtype, grad_dtype; nor are problems without heads or columns. Of layouts, bshd and bhsd are told
+apart.
 """
 
 import sys
@@ -55,6 +56,8 @@ class Problem:
         self.heads = int(w["hq"])
         self.kv_heads = int(w.get("hkv", self.heads))
         self.d = int(w["d"])
+        if self.heads == 0 or self.d == 0:
+            raise NotImplementedError
         self.dv = int(w.get("dv", self.d))
         self.backward = w.get("pass", "forward") != "forward"
         self.outside = int(w.get("outside", 0))

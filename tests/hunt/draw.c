@@ -1,7 +1,7 @@
 /*
  * draw.c: see draw.h.
  */
-#include "draw.h"
+#include "draw_parts.h"
 #include "inputs.h"
 
 #include <inttypes.h>
@@ -9,9 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONG_WORK = 3000000, MOST_SEQUENCES = 5 };
-
-#define PICK(d, list) list[dice_roll(d, (int64_t)(sizeof list / sizeof list[0]))]
+enum { LONG_WORK = 3000000 };
 
 int64_t dice_roll(dice *d, int64_t n)
 {
@@ -23,18 +21,7 @@ bool dice_one_in(dice *d, int64_t n)
     return dice_roll(d, n) == 0;
 }
 
-/* A line under way. */
-struct line {
-    dice *d;
-    char *text;
-    size_t size, used;
-    int64_t sequences, most_nq, most_nk; /* longest lengths */
-    int64_t head_dim, v_dim;
-    bool varlen;
-    bool far; /* scores may be far apart */
-};
-
-__attribute__((format(printf, 2, 3))) static void put(struct line *l, const char *format, ...)
+void put(struct line *l, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -45,8 +32,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct line *l, const char
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Draws a small number, or one beside the end of a strip, tile, block or segment. */
-static int64_t draw_length(dice *d, bool may_be_long)
+int64_t draw_length(dice *d, bool may_be_long)
 {
     static const int64_t ends[] = {8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256};
     if (may_be_long && dice_one_in(d, 24)) {
@@ -70,10 +56,13 @@ static int64_t draw_length(dice *d, bool may_be_long)
 static int64_t draw_head_dim(dice *d)
 {
     static const int64_t usual[] = {8, 16, 32, 40, 64, 96, 128};
+    if (dice_one_in(d, 40)) {
+        return dice_one_in(d, 4) ? 0 : 129 + dice_roll(d, 448);
+    }
     return dice_one_in(d, 3) ? PICK(d, usual) : 1 + dice_roll(d, 70);
 }
 
-static void put_list(struct line *l, const char *name, const int64_t *values)
+void put_list(struct line *l, const char *name, const int64_t *values)
 {
     put(l, " %s=", name);
     for (int64_t i = 0; i < l->sequences; i++) {
@@ -96,8 +85,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Writes b, nq and nk, or the lengths of sequences. */
-static void put_lengths(struct line *l, bool varlen, int64_t *nq, int64_t *nk)
+void put_lengths(struct line *l, bool varlen, int64_t *nq, int64_t *nk)
 {
     dice *d = l->d;
     const bool self = dice_one_in(d, 4);
@@ -117,8 +105,7 @@ static void put_lengths(struct line *l, bool varlen, int64_t *nq, int64_t *nk)
     }
 }
 
-/* Writes heads and head dimensions; fewer where there are many scores. */
-static void put_heads(struct line *l)
+void put_heads(struct line *l)
 {
     dice *d = l->d;
     const int64_t scores = l->sequences * (l->most_nq + 1) * (l->most_nk + 1);
@@ -129,6 +116,9 @@ static void put_heads(struct line *l)
     }
     if (scores * heads * (dim + dv) > LONG_WORK) {
         dim = 1 + dim % 8, dv = 1 + dv % 8;
+    }
+    if (dice_one_in(d, 90)) {
+        kv = heads = 0;
     }
     l->head_dim = dim, l->v_dim = dv;
     put(l, " hq=%" PRId64 " hkv=%" PRId64 " d=%" PRId64 " dv=%" PRId64, heads, kv, dim, dv);
@@ -148,7 +138,7 @@ static void put_mask(struct line *l)
     }
 }
 
-static const char *draw_axes(dice *d, const char *letters, char axes[5])
+const char *draw_axes(dice *d, const char *letters, char axes[5])
 {
     size_t n = 0;
     for (; *letters != '\0'; letters++) {
@@ -159,7 +149,7 @@ static const char *draw_axes(dice *d, const char *letters, char axes[5])
     return n > 0 ? axes : "1";
 }
 
-static void put_scores(struct line *l, bool gradients)
+void put_scores(struct line *l, bool gradients)
 {
     static const char *const masks[] = {"bool", "u8", "i8", "i32", "i64", "b1x8"};
     static const char *const floats[] = {"f64", "f32", "bf16", "f16"};
@@ -192,6 +182,20 @@ static void put_scores(struct line *l, bool gradients)
     }
 }
 
+/* Writes one origin, or one for each sequence. */
+static void put_origins(struct line *l, const char *name, int64_t most)
+{
+    int64_t values[MOST_SEQUENCES];
+    for (int64_t i = 0; i < l->sequences; i++) {
+        values[i] = dice_roll(l->d, most);
+    }
+    if (dice_one_in(l->d, 2)) {
+        put_list(l, name, values);
+    } else {
+        put(l, " %s=%" PRId64, name, values[0]);
+    }
+}
+
 static void put_places(struct line *l, const int64_t *nq, const int64_t *nk)
 {
     dice *d = l->d;
@@ -202,21 +206,23 @@ static void put_places(struct line *l, const int64_t *nq, const int64_t *nk)
         put_parts(l, "used_k", nk);
     }
     if (dice_one_in(d, 8)) {
-        put(l, " q_origin=%" PRId64, dice_roll(d, 300));
+        put_origins(l, "q_origin", 300);
     }
     if (dice_one_in(d, 8)) {
-        put(l, " k_origin=%" PRId64, dice_roll(d, 200));
+        put_origins(l, "k_origin", 200);
     }
     if (!l->varlen && dice_one_in(d, 12)) {
         put(l, " page=%" PRId64, 1 + dice_roll(d, 40));
+        put(l, " prefix=%" PRId64, dice_one_in(d, 3) ? dice_roll(d, l->most_nk + 1) : 0);
     }
     if (!l->varlen && dice_one_in(d, 12)) {
         put_parts(l, "leftpad_k", nk);
     }
+    put(l, " view=%d", l->v_dim <= l->head_dim && dice_one_in(d, 20));
     put(l, " index=%s", dice_one_in(d, 2) ? "i32" : "i64");
 }
 
-static const char *draw_type(dice *d)
+const char *draw_type(dice *d)
 {
     static const char *const types[] = {"f32", "f32", "f16", "bf16", "bf16", "f64"};
     return PICK(d, types);
@@ -224,7 +230,7 @@ static const char *draw_type(dice *d)
 
 /* Writes codes for K and V. False where NaN are sown and the codes are integers, which have
  * none. */
-static bool put_codes(struct line *l)
+bool put_codes(struct line *l)
 {
     static const char *const codes[] = {"i8", "e4m3", "e5m2", "i4x2"};
     static const char *const scales[] = {"f32", "f16", "bf16"};
@@ -261,7 +267,7 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     const bool coded = !gradients && strcmp(type, "f64") != 0 && dice_one_in(d, 6),
                may_be_nan = !coded || put_codes(l);
     if (may_be_nan && dice_one_in(d, 5)) {
-        put(l, " sown=%d", PICK(d, sown));
+        put(l, " %s=%d", dice_one_in(d, 4) ? "infinite" : "sown", PICK(d, sown));
     }
     if (dice_one_in(d, 6)) {
         put(l, " precise=1");
@@ -279,6 +285,7 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     if (dice_one_in(d, 7) && !l->far) {
         put(l, " dropout=0.%" PRId64 " dropout_seed=%" PRId64, 1 + dice_roll(d, 9),
             dice_roll(d, INT64_C(1) << 40));
+        put(l, " dropout_offset=%" PRId64, dice_roll(d, INT64_C(1) << dice_roll(d, 41)));
     }
     put(l, " seed=%" PRId64, dice_roll(d, INT64_C(1) << 40));
 }
@@ -302,52 +309,4 @@ void draw_line(dice *d, const char *inputs, char *line, size_t size)
     } else {
         put(&l, " lse=%d row_max=%d", !dice_one_in(d, 4), dice_one_in(d, 2));
     }
-}
-
-void draw_plain_line(dice *d, char *line, size_t size)
-{
-    struct line l = {.d = d, .text = line, .size = size};
-    int64_t nq[MOST_SEQUENCES], nk[MOST_SEQUENCES];
-    const char *type = draw_type(d);
-    line[0] = '\0';
-    put(&l, "dtype=%s lse=1 row_max=1", type);
-    put_lengths(&l, false, nq, nk);
-    put_heads(&l);
-    if (dice_one_in(d, 2)) {
-        put(&l, " window_left=%" PRId64, dice_roll(d, l.most_nk + 9));
-    }
-    put_scores(&l, false);
-    put(&l, " causal=%d seed=%" PRId64, dice_one_in(d, 2), dice_roll(d, INT64_C(1) << 40));
-}
-
-void draw_step_line(dice *d, char *line, size_t size)
-{
-    static const char *const layouts[] = {"bshd", "bhsd", "gap", "loose"};
-    struct line l = {.d = d, .text = line, .size = size};
-    const char *type = draw_type(d);
-    const int64_t rows = dice_one_in(d, 2) ? 1 : 1 + dice_roll(d, 40),
-                  keys = rows + draw_length(d, false), kv = 1 + dice_roll(d, 2);
-    line[0] = '\0';
-    l.sequences = 1 + dice_roll(d, 3), l.most_nq = rows, l.most_nk = keys;
-    put(&l, "dtype=%s lse=1 b=%" PRId64 " nq=%" PRId64 " nk=%" PRId64, type, l.sequences, rows,
-        keys);
-    put(&l, " hkv=%" PRId64 " hq=%" PRId64, kv, kv * (1 + dice_roll(d, 4)));
-    put(&l, " d=%" PRId64 " dv=%" PRId64, 2 + 2 * dice_roll(d, 40),
-        dice_one_in(d, 9) ? 1 : 1 + dice_roll(d, 70));
-    put(&l, " causal=%d layout=%s", !dice_one_in(d, 3), PICK(d, layouts));
-    put(&l, " index=%s", dice_one_in(d, 2) ? "i32" : "i64");
-    put_scores(&l, false);
-    const bool paged = dice_one_in(d, 2);
-    put(&l, " page=%" PRId64, paged ? 1 + dice_roll(d, 40) : 0);
-    if (paged || dice_one_in(d, 2)) { /* pages end where their last one does */
-        int64_t used[MOST_SEQUENCES];
-        for (int64_t i = 0; i < l.sequences; i++) {
-            used[i] = rows + dice_roll(d, keys - rows + 1);
-        }
-        put_list(&l, "used_k", used);
-    }
-    if (dice_one_in(d, 4)) {
-        put(&l, " q_origin=%" PRId64, dice_roll(d, 300));
-    }
-    put(&l, " seed=%" PRId64, dice_roll(d, INT64_C(1) << 40));
 }

@@ -29,4 +29,7 @@ void draw_plain_line(dice *d, char *line, size_t size);
  * pages. */
 void draw_step_line(dice *d, char *line, size_t size);
 
+/* Writes a line of few rows over many keys in pages, whose first ones all sequences share. */
+void draw_shared_line(dice *d, char *line, size_t size);
+
 #endif

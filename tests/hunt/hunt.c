@@ -9,8 +9,10 @@
  * attn check --device cuda.
  */
 #include "append.h"
+#include "crowd.h"
 #include "draw.h"
 #include "faults.h"
+#include "forms.h"
 #include "judge.h"
 #include "relations.h"
 #include "stats.h"
@@ -66,6 +68,14 @@ static bool judge(const problem_spec *spec, dice *d, struct tally *tally, char *
                           : judge_problem(spec, d, sentence, size);
 }
 
+static bool judge_forms(const problem_spec *spec, dice *d, struct tally *tally, char *sentence,
+                        size_t size)
+{
+    problem_print(spec, faults_line, sizeof faults_line);
+    tally->related++;
+    return forms_judge(spec, d, sentence, size);
+}
+
 /* Judges a line of a file a few times: each time draws its ways of running anew. */
 static bool visit(void *user, const problem_spec *spec)
 {
@@ -73,7 +83,8 @@ static bool visit(void *user, const problem_spec *spec)
     char sentence[1024] = "";
     dice d = {spec->seed, 0};
     for (int n = 0; n < TURNS; n++) {
-        if (!judge(spec, &d, tally, sentence, sizeof sentence)) {
+        if (!judge(spec, &d, tally, sentence, sizeof sentence) ||
+            !judge_forms(spec, &d, tally, sentence, sizeof sentence)) {
             tally->complaints++;
             printf("FAIL %s\n     %s\n", faults_line, sentence);
             break;
@@ -86,7 +97,11 @@ static bool visit(void *user, const problem_spec *spec)
 static bool draw(dice *d, const char *inputs, problem_spec *spec)
 {
     char line[4096], error[512];
-    draw_line(d, inputs, line, sizeof line);
+    if (dice_one_in(d, 24)) {
+        draw_shared_line(d, line, sizeof line);
+    } else {
+        draw_line(d, inputs, line, sizeof line);
+    }
     return problem_parse(line, spec, error, sizeof error) && exists(spec);
 }
 
@@ -96,6 +111,7 @@ static void print_lines(int64_t n, uint64_t seed)
         dice d = {seed++, 0};
         problem_spec spec;
         if (draw(&d, NULL, &spec)) {
+            spec.infinite = 0; /* settle.h is of this program alone */
             problem_print(&spec, faults_line, sizeof faults_line);
             puts(faults_line);
             n--;
@@ -103,7 +119,8 @@ static void print_lines(int64_t n, uint64_t seed)
     }
 }
 
-/* Judges one problem: one in three by a relation. Each problem has dice of its own. */
+/* Judges one problem: one in two by a relation between two calls. Each problem has dice of its
+ * own. */
 static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, char *sentence,
                      size_t size)
 {
@@ -113,11 +130,21 @@ static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, cha
         tally->related++;
         return append_judge(&d, faults_line, sizeof faults_line, sentence, size);
     }
+    if (dice_one_in(&d, 40)) {
+        tally->related++;
+        return crowd_judge(&d, faults_line, sizeof faults_line, sentence, size);
+    }
     if (dice_one_in(&d, 4)) {
         tally->related++;
         return relations_judge(&d, faults_line, sizeof faults_line, sentence, size);
     }
-    return !draw(&d, inputs, &spec) || judge(&spec, &d, tally, sentence, size);
+    if (!draw(&d, inputs, &spec)) {
+        return true;
+    }
+    if (dice_one_in(&d, 3)) {
+        return judge_forms(&spec, &d, tally, sentence, size);
+    }
+    return judge(&spec, &d, tally, sentence, size);
 }
 
 /* Judges random problems until the time is up. */

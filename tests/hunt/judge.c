@@ -6,6 +6,7 @@
 #include "grad_errors.h"
 #include "grad_runs.h"
 #include "outputs.h"
+#include "settle.h"
 #include "tables.h"
 
 #include <math.h>
@@ -144,7 +145,12 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     if (ok && !problem_tensors_intact(&tensors)) {
         ok = wrong(sentence, size, "%s: an input or a gap of an output was written", way[1].table);
     }
-    if (ok) { /* dropout rounds a probability of AMX once more (docs/numerics.md) */
+    if (spec->infinite > 0 && ok) {
+        backward ? settle_gradients(&tensors.grad) : settle_outputs(&tensors.args);
+    }
+    /* f32 and f16 are sums of parts on tables with bits of their own, where an infinity is NaN */
+    if (ok && !(spec->infinite > 0 && own && spec->dtype != ATTN_BF16)) {
+        /* dropout rounds a probability of AMX once more (docs/numerics.md) */
         const double most = own && spec->dropout > 0 ? 2 : 1,
                      ratio = backward
                                  ? grad_runs_judge(&tensors.grad, own,

@@ -65,7 +65,8 @@ void outputs_poison(const attn_forward_args *args)
     outputs_poison_these(outputs, count);
 }
 
-/* All NaN count as equal (C7) but the poison, which shows elements that were never written. */
+/* All NaN count as equal (C7) but the poison, which shows elements that were never written. Codes,
+ * of a byte, count as they are. */
 static void copy_element(void *user, char *element, int32_t dtype)
 {
     static const unsigned char poison[8] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
@@ -73,7 +74,8 @@ static void copy_element(void *user, char *element, int32_t dtype)
     unsigned char **to = user;
     double value = 0; /* aligned for any type */
     memcpy(&value, element, size);
-    if (isnan(attn_element_to_f64(element, dtype)) && memcmp(element, poison, size) != 0) {
+    if (size > 1 && isnan(attn_element_to_f64(element, dtype)) &&
+        memcmp(element, poison, size) != 0) {
         attn_element_from_f64(&value, dtype, (double)NAN);
     }
     memcpy(*to, &value, size);

@@ -76,34 +76,139 @@ static int64_t used_keys(const problem_spec *p, int64_t b)
     return p->has_used_k ? p->used_k[b] : p->nk;
 }
 
-/* Writes row i of `from` (NULL: NaN) to key `key` of a cache, which may be paged. */
-static void put_row(const attn_forward_args *args, const attn_tensor *cache, int64_t b, int64_t key,
-                    const attn_tensor *from, int64_t i)
+static int64_t used_rows(const problem_spec *p, int64_t b)
 {
-    const attn_tensor *table = &args->block_table;
-    const int64_t page = args->k.shape[1],
-                  tensor = table->data ? (int64_t)oracle_element(table, b, key / page, 0, 0) : b,
-                  row = table->data ? key % page : key;
-    for (int64_t h = 0; h < cache->shape[2]; h++) {
-        for (int64_t c = 0; c < cache->shape[3]; c++) {
-            inputs_store(cache, tensor, row, h, c,
-                         from ? oracle_element(from, b, i, h, c) : (double)NAN);
+    return p->has_used_q ? p->used_q[b] : p->nq;
+}
+
+/* New rows as a cache holds them: elements of its type, and scales and shifts of codes. */
+typedef struct stored {
+    attn_tensor rows, scale, shift;
+} stored;
+
+/* A cache, and the place of a key of sequence b in it. */
+typedef struct cache {
+    const attn_tensor *table, *rows, *scale, *shift;
+} cache;
+
+static cache cache_of(const attn_forward_args *a, bool v)
+{
+    return (cache){&a->block_table, v ? &a->v : &a->k, v ? &a->v_scale : &a->k_scale,
+                   v ? &a->v_shift : &a->k_shift};
+}
+
+static void find_place(const cache *c, int64_t b, int64_t key, int64_t place[2])
+{
+    const int64_t page = c->rows->shape[1];
+    place[0] = c->table->data ? (int64_t)oracle_element(c->table, b, key / page, 0, 0) : b;
+    place[1] = c->table->data ? key % page : key;
+}
+
+/* True where a scale has a row for each key: an append writes it. */
+static bool own_scales(const cache *c)
+{
+    return c->scale->data && c->scale->shape[0] == c->rows->shape[0] &&
+           c->scale->shape[1] == c->rows->shape[1];
+}
+
+static char *element(const attn_tensor *t, const int64_t at[4])
+{
+    int64_t offset = 0;
+    for (int axis = 0; axis < 4; axis++) {
+        offset += t->shape[axis] > 1 ? at[axis] * t->stride[axis] : 0;
+    }
+    return (char *)t->data + offset * (int64_t)attn_dtype_size(t->dtype);
+}
+
+/* Copies the heads and columns of a row; from NULL: bits that are a NaN of types that have one. */
+static void copy_row(const attn_tensor *to, const int64_t there[2], const attn_tensor *from,
+                     const int64_t here[2])
+{
+    for (int64_t h = 0; to->data && h < to->shape[2]; h++) {
+        for (int64_t c = 0; c < to->shape[3]; c++) {
+            const int64_t put[4] = {there[0], there[1], h, c}, get[4] = {here[0], here[1], h, c};
+            char *at = element(to, put);
+            if (from) {
+                memcpy(at, element(from, get), attn_dtype_size(to->dtype));
+            } else {
+                memset(at, 0xFF, attn_dtype_size(to->dtype));
+            }
         }
     }
 }
 
-static void put_rows(steps *s, const attn_tensor *k)
+/* Writes row i of `from` (NULL: NaN) to key `key` of a cache, which may be paged. */
+static void put_row(const cache *c, int64_t b, int64_t key, const stored *from, int64_t i)
+{
+    int64_t place[2];
+    const int64_t row[2] = {b, i};
+    find_place(c, b, key, place);
+    copy_row(c->rows, place, from ? &from->rows : NULL, row);
+    if (own_scales(c)) {
+        copy_row(c->scale, place, from ? &from->scale : NULL, row);
+        copy_row(c->shift, place, from ? &from->shift : NULL, row);
+    }
+}
+
+/* Quantises new rows as the cache wants them, by its own scales where keys share them. */
+static stored encoded(const steps *s, const attn_tensor *x, const cache *c)
 {
     const problem_spec *p = &s->problem;
-    for (int64_t b = 0; b < p->b; b++) {
-        for (int64_t i = 0; i < p->nq; i++) {
-            const int64_t key = used_keys(p, b) - p->nq + i;
-            put_row(&s->whole.args, &s->whole.args.k, b, key, k, i);
-            put_row(&s->whole.args, &s->whole.args.v, b, key, &s->v_new, i);
-            put_row(&s->step.args, &s->step.args.k, b, key, NULL, i);
-            put_row(&s->step.args, &s->step.args.v, b, key, NULL, i);
+    stored to = {.rows = *x};
+    if (p->kv_dtype == 0) {
+        to.rows = steps_copy(x);
+        return to;
+    }
+    const int64_t *n = x->shape, *g = c->scale->shape;
+    to.rows = fresh(c->rows->dtype, n[0], n[1], n[2], c->rows->shape[3]);
+    if (c->scale->data) {
+        to.scale = fresh(c->scale->dtype, n[0], n[1], g[2], g[3]);
+    }
+    if (c->shift->data) {
+        to.shift = fresh(c->scale->dtype, n[0], n[1], g[2], g[3]);
+    }
+    for (int64_t b = 0; b < n[0] && !own_scales(c); b++) {
+        for (int64_t i = 0; i < used_rows(p, b); i++) {
+            int64_t place[2];
+            const int64_t row[2] = {b, i};
+            find_place(c, b, used_keys(p, b) - used_rows(p, b) + i, place);
+            copy_row(&to.scale, row, c->scale, place);
+            copy_row(&to.shift, row, c->shift, place);
         }
     }
+    const attn_quantize_args args = {.struct_size = sizeof args,
+                                     .x = *x,
+                                     .codes = to.rows,
+                                     .scale = to.scale,
+                                     .shift = to.shift,
+                                     .scale_given = c->scale->data && !own_scales(c)};
+    if (attn_quantize(NULL, &args) != ATTN_OK) {
+        abort();
+    }
+    return to;
+}
+
+static void free_stored(stored *s)
+{
+    free(s->rows.data);
+    free(s->scale.data);
+    free(s->shift.data);
+}
+
+/* Puts new rows of K or V into the first cache, and NaN in their place into the second. */
+static void put_rows(steps *s, const attn_tensor *x, bool v)
+{
+    const problem_spec *p = &s->problem;
+    const cache whole = cache_of(&s->whole.args, v), step = cache_of(&s->step.args, v);
+    stored rows = encoded(s, x, &whole);
+    for (int64_t b = 0; b < p->b; b++) {
+        for (int64_t i = 0; i < used_rows(p, b); i++) {
+            const int64_t key = used_keys(p, b) - used_rows(p, b) + i;
+            put_row(&whole, b, key, &rows, i);
+            put_row(&step, b, key, NULL, i);
+        }
+    }
+    free_stored(&rows);
 }
 
 bool steps_open(const problem_spec *problem, const rotation *r, steps *s)
@@ -123,12 +228,14 @@ bool steps_open(const problem_spec *problem, const rotation *r, steps *s)
     inputs_fill(&s->k_new, p->inputs, p->seed + 7, INPUTS_K);
     inputs_fill(&s->v_new, p->inputs, p->seed + 8, INPUTS_V);
     for (int64_t b = 0; b < p->b; b++) {
-        first[b] = p->q_origins ? p->q_origin[p->q_origins > 1 ? b : 0]
-                                : used_keys(p, b) - p->nq - (p->has_leftpad ? p->leftpad_k[b] : 0);
+        first[b] = p->q_origins
+                       ? p->q_origin[p->q_origins > 1 ? b : 0]
+                       : used_keys(p, b) - used_rows(p, b) - (p->has_leftpad ? p->leftpad_k[b] : 0);
     }
     s->q = rotated(&s->whole.args.q, r ? first : NULL, r);
     attn_tensor k = rotated(&s->k_new, r ? first : NULL, r);
-    put_rows(s, &k);
+    put_rows(s, &k, false);
+    put_rows(s, &s->v_new, true);
     free(k.data);
     attn_forward_args *a = &s->step.args;
     s->whole.args.q = s->q;
@@ -151,11 +258,13 @@ void steps_close(steps *s)
 
 static bool same_bits(const attn_forward_args *a, const attn_forward_args *b)
 {
-    const attn_tensor *of_a[] = {&a->k, &a->v, &a->o, &a->lse, &a->row_max},
-                      *of_b[] = {&b->k, &b->v, &b->o, &b->lse, &b->row_max};
+    const attn_tensor *of_a[] = {&a->k,       &a->v,       &a->o,       &a->lse,    &a->row_max,
+                                 &a->k_scale, &a->v_scale, &a->k_shift, &a->v_shift},
+                      *of_b[] = {&b->k,       &b->v,       &b->o,       &b->lse,    &b->row_max,
+                                 &b->k_scale, &b->v_scale, &b->k_shift, &b->v_shift};
     size_t a_bytes, b_bytes;
-    unsigned char *a_bits = outputs_copy_these(of_a, 5, &a_bytes),
-                  *b_bits = outputs_copy_these(of_b, 5, &b_bytes);
+    unsigned char *a_bits = outputs_copy_these(of_a, 9, &a_bytes),
+                  *b_bits = outputs_copy_these(of_b, 9, &b_bytes);
     const bool same = a_bytes == b_bytes && memcmp(a_bits, b_bits, a_bytes) == 0;
     free(a_bits);
     free(b_bits);

@@ -1,6 +1,6 @@
 /*
  * steps.h: a step of decoding in two ways: new rows and rotation within the call (k_new, v_new,
- * rope_*), and both done before it.
+ * rope_*), and both done before it, new rows of a quantised cache by attn_quantize.
  */
 #ifndef TESTS_OP_STEPS_H
 #define TESTS_OP_STEPS_H

@@ -28,6 +28,7 @@
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/specials.h"
+#include <float.h>
 #include <string.h>
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
@@ -97,6 +98,19 @@ static int64_t plain_end(const attn_forward_item *item, const strip_share *share
                                   tile);
 }
 
+/* Computes scores of products. A scale below the normal numbers would be 0 under flush-to-zero. */
+static void score_tile(attn_forward_item *item, const strip_share *share, const attn_tile *tile)
+{
+    const bool keep = item->table->flushes && item->plan->scores.scale < FLT_MIN;
+    if (keep) {
+        attn_host_flush(false);
+    }
+    attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, tile);
+    if (keep) {
+        attn_host_flush(true);
+    }
+}
+
 /* Runs a tile that needs the score step, a mask or dropout. */
 static void run_tile(attn_forward_item *item, strip_share *share, attn_interval keys)
 {
@@ -107,7 +121,7 @@ static void run_tile(attn_forward_item *item, strip_share *share, attn_interval 
         table->qk(item->s, item->k, keys.lo - share->first_key, share->qt, item->problem->d, n,
                   share->lanes);
     }
-    attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, &tile);
+    score_tile(item, share, &tile);
     if (item->special) {
         attn_specials_seen(table, item->seen + keys.lo - share->first_key, item->s, n,
                            share->lanes);
