@@ -29,8 +29,9 @@ __device__ __forceinline__ MmaBlocks mma_blocks(const attn_problem &p, const Gra
 template <class S, bool KEYS> struct MmaSums {
     float first[S::D / 2]; /* dK or dQ, without the scale */
     float second[KEYS ? S::D / 2 : 1];
-    /* f16: P and |dS| of the thread's two keys (range_sm90.cuh), or of two rows with score steps */
-    static constexpr bool NOTES = !S::BF16 && S::PARTS == 1 && (KEYS || S::STEPPED);
+    /* f16: P and |dS| of the thread's two keys, or with score steps |dS| of two rows
+     * (range_sm90.cuh) */
+    static constexpr bool NOTES = !S::BF16 && (KEYS || S::STEPPED);
     float2 weights = {}, scores = {};
 
     __device__ __forceinline__ void clear()
@@ -54,8 +55,7 @@ template <class S, bool KEYS> struct MmaSums {
     __device__ __forceinline__ bool faint(float n) const
     {
         if constexpr (NOTES) {
-            const bool of_scores = is_faint(scores, n),
-                       of_weights = KEYS && S::STEPPED && is_faint(weights, n);
+            const bool of_scores = is_faint(scores, n), of_weights = KEYS && is_faint(weights, n);
             return of_scores || of_weights;
         } else {
             return false;

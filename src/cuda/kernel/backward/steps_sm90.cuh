@@ -144,19 +144,23 @@ struct StepTile : ScoreTile {
         }
     }
 
-    /* Whether a tile of products takes CAP_NEAR. All lanes of the warp. */
-    template <TileReads READS>
-    __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
+    /* The largest product of a tile. */
+    static __device__ __forceinline__ float most_of(const float (&s)[ELEMENTS])
     {
-        const attn_problem &p = a.grads.problem;
         float most = 0;
 #pragma unroll
         for (int e = 0; e < ELEMENTS; e++) {
             most = fmaxf(most, fabsf(s[e]));
         }
-        const bool far = most > a.steps.near_most;
+        return most;
+    }
+    /* Whether a tile of products up to `most` takes CAP_NEAR. All lanes of the warp. */
+    template <TileReads READS> __device__ __forceinline__ bool is_near(float most) const
+    {
+        const attn_problem &p = a.grads.problem;
         return p.bias.data == NULL && p.alibi.data == NULL && !p.dropout.on &&
-               !((READS & READ_COPIED) != 0 && a.steps.mask_copied) && !__any_sync(~0u, far);
+               !((READS & READ_COPIED) != 0 && a.steps.mask_copied) &&
+               !__any_sync(~0u, most > a.steps.near_most);
     }
 
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
@@ -201,6 +205,18 @@ struct StepTile : ScoreTile {
                 ptx::atomic_add(a.capped + grad_row_place(a.grads.problem, sequence, head) + at,
                                 sum);
             }
+        }
+    }
+
+    template <int PARTS>
+    __device__ __forceinline__ void
+    note_all_capped(const float (&s)[ELEMENTS],
+                    const uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS]) const
+    {
+        constexpr int EACH = ELEMENTS / 4 / PARTS;
+#pragma unroll
+        for (int j = 0; j < ELEMENTS / 4; j++) {
+            note_capped(row + 8 * j, &packed[j / EACH][j % EACH * 2], &s[4 * j]);
         }
     }
 
@@ -280,22 +296,22 @@ struct StepTile : ScoreTile {
             const float2 sum = ptx::unpack_half<true>(terms.both);
             add_terms(shared_terms(0), sum.x, sum.y);
         }
-        if constexpr (!BF16 && CAP == CAP_ANY && DERIVED) {
-#pragma unroll
-            for (int j = 0; j < ELEMENTS / 4; j++) {
-                note_capped(row + 8 * j, &packed[j / EACH][j % EACH * 2], &s[4 * j]);
-            }
-        }
     }
 
     template <bool BF16, TileReads READS, int PARTS>
     __device__ __forceinline__ void
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
-        if (a.steps.softcap && is_near<READS>(s)) {
+        const float most = a.steps.softcap ? most_of(s) : 0;
+        if (a.steps.softcap && is_near<READS>(most)) {
             finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
         } else if (a.steps.softcap) {
+            /* derivatives are above 1/2 up to 1.41 times the end of CAP_NEAR (softcap.cuh) */
+            const bool halves = !BF16 && __any_sync(~0u, most > 1.4f * a.steps.near_most);
             finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
+            if (halves) {
+                note_all_capped(s, packed);
+            }
         } else {
             finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
         }
