@@ -22,7 +22,7 @@ enum { OPERATIONS = 20000 };
 #else
 enum { OPERATIONS = 1000000 };
 #endif
-enum { THREADS = 8, D = 4, MOST_KEYS = 96, OWN = 6, PROMPT = 21 };
+enum { THREADS = 8, D = 4, MOST_KEYS = 96, OWN = 6, PROMPT = 21, PAGES = 32 };
 
 /* A cache over memory that ends at an inaccessible page. */
 typedef struct pool {
@@ -235,12 +235,12 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-/* Fewer pages than the sequences may want. */
+/* Fewer pages than the sequences of one thread want: threads may run one after the other. */
 static void test_random_programs(void **state)
 {
     static worker workers[THREADS];
     pthread_t id[THREADS];
-    pool p = pool_open(80, 5, THREADS * OWN - 4);
+    pool p = pool_open(PAGES, 5, THREADS * OWN - 4);
     model prompt = {0};
     int64_t pages, lacked = 0;
     attn_context_config one = {.struct_size = sizeof one, .threads = 1};
@@ -268,7 +268,7 @@ static void test_random_programs(void **state)
     assert_true(lacked > 0); /* or else the programs never met the end of the pages */
     assert_int_equal(attn_cache_free(p.cache, prompt.sequence), ATTN_OK);
     assert_int_equal(attn_cache_free_pages(p.cache, &pages), ATTN_OK);
-    assert_int_equal(pages, 80);
+    assert_int_equal(pages, PAGES);
     attn_context_destroy(context);
     pool_close(&p);
 }
