@@ -43,7 +43,8 @@ static void explain(const attn_cpu_device *device, const attn_ukernel *table, ch
     const size_t own = strlen(isa->name);
     if (strncmp(table->name, isa->name, own) != 0 || table->name[own] != '_') {
         const int used = snprintf(why, size, "%s runs such calls on %s; ", isa->name, table->name);
-        why += used, size -= (size_t)used;
+        const size_t there = used > 0 && (size_t)used < size ? (size_t)used : 0;
+        why += there, size -= there;
     }
     if (best != isa) {
         (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",

@@ -41,7 +41,7 @@ static bool has_tables(const attn_problem *problem)
            (!problem->bias.data || steps.bias == ATTN_CUDA_COPIED_2);
 }
 
-/* What is left to do of score steps beside ALiBi, masks and biases. */
+/* True if scores take more than a usual scale, ALiBi, a mask and a bias. */
 static bool has_other_steps(const attn_problem *problem)
 {
     attn_problem rest = *problem;
@@ -54,7 +54,7 @@ bool attn_cuda_grad_hides_keys(const attn_problem *problem)
     const attn_tensor *mask = &problem->mask;
     return (problem->q.dtype == ATTN_BF16 || problem->q.dtype == ATTN_F16) && mask->data &&
            !problem->bias.data && !has_other_steps(problem) && attn_axis_step(mask, 2) == 0 &&
-           (mask->shape[1] == 1 || attn_axis_step(mask, 1) == 0 || problem->group == 1);
+           (attn_axis_step(mask, 1) == 0 || problem->group == 1);
 }
 
 bool attn_cuda_grad_gathers(const attn_problem *problem)

@@ -67,7 +67,8 @@ typedef struct attn_cuda_backward_params {
     /* Sequences are as long as the tensors, without origins, and groups in one share. Then the band
      * of each. */
     bool whole;
-    /* backward_sm90 in 16 bits: the mask is one of keys (kernel/backward/hidden_sm90.cuh). */
+    /* The mask hides the same keys from all rows of an item, and the kernel of 16 bits leaves them
+     * out (kernel/backward/hidden_sm90.cuh). */
     bool hides_keys;
     attn_band band;
     attn_cuda_grad_sum sum;
@@ -91,7 +92,8 @@ typedef struct attn_cuda_backward_params {
      * the largest |dO_i| and |O_i|, 0 at first; the size of each row. NULL: another type */
     uint32_t *peaks;
     float *reach;
-    /* The same with softcap: of each row what capping takes from its P, in 2^-24, 0 at first. */
+    /* The same with softcap: for each row the sum of P (1 - derivative of the cap) over elements
+     * whose derivative is below 1/2, in units of 2^-24; 0 at first. */
     uint32_t *capped;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
     union {

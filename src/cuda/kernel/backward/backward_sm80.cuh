@@ -233,7 +233,7 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
     if constexpr (S::HALVES > 1) {
         sums.join(tiles.streamed(0, 0), strip / 16, half);
     }
-    const bool judges = KEYS || a.grads.problem.softcap > 0; /* rows else by their size */
+    const bool judges = KEYS || a.grads.problem.softcap > 0; /* other rows: has_faint_rows */
     bool bad = judges && sums.faint((float)(blocks.all() * S::STEP));
     bad |= half == 0 && store_results(tiles, strip, sums);
     if (__syncthreads_or(bad) && threadIdx.x == 0) {

@@ -1,7 +1,9 @@
 /*
- * hidden_sm90.cuh: keys that a mask hides from all rows of an item (params.hides_keys). Their K and
- * V count as 0, so that their dS times K is. Their rows of dK and dV are 0. P of a hidden key is
- * 2^-LSE: where a row's LSE is so low that dS overflows, dQ is not finite and is done again.
+ * hidden_sm90.cuh: keys that a mask hides from all rows of an item (params.hides_keys). The tile
+ * loop knows nothing of them. Before it their K and V are cleared in shared memory: their scores
+ * are 0, and dS times K, which they add to dQ, is 0 too. After it their rows of dK and dV become 0.
+ * P of a hidden key is 2^-LSE of the row: where LSE is so low that dS overflows, dQ is not finite,
+ * and backward_generic does the block again.
  */
 #pragma once
 #include "cuda/kernel/backward/shape_sm90.cuh"

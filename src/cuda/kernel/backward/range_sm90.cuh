@@ -11,8 +11,10 @@
  * roundings, 2^-11 of its terms, if its terms add up to n 2^-14. The kernels add up those of each
  * key, and blocks with a key of smaller sums are noted. From 256 terms on 16 times their root is
  * asked for: roundings go either way. Rows have |dO_i| times the largest |O_i| for such a sum, or
- * times their own |O_i|, if a sink or dropout may leave them light keys alone; times at least half
- * of what capping leaves of their P, if half of an element or more goes (capped).
+ * times their own |O_i|, if a sink or dropout may leave them light keys alone.
+ * Softcap multiplies each dS by its derivative. So a row's size is also multiplied by a lower bound
+ * of the sum of P times the derivative: half of 1 - capped, where capped sums P (1 - derivative) of
+ * the elements whose derivative is below 1/2.
  *
  * A key's sum of |dS| answers for P too without dropout: times 2^(k - 15) |dP - delta| is at most 1
  * if |V_j - V_m| is 32 along dO_i, and such sums have that much to spare.
@@ -183,7 +185,7 @@ struct FaintRows {
 
     __device__ __forceinline__ bool has(int64_t row) const
     {
-        /* P were rounded to f16: less than 2^-8 of them may be nothing */
+        /* capped adds up P rounded to f16, so a rest below 2^-8 may be rounding alone */
         const float left =
             capped == NULL ? 1 : fmaxf(0.5f - 0x1p-9f - 0x1p-25f * (float)capped[row], 0);
         return reach[row] * weight * left < least;

@@ -178,8 +178,9 @@ struct StepTile : ScoreTile {
         return fmaf(-t, t, 1);
     }
 
-    /* Adds to what capping takes from P (range_sm90.cuh) of two neighbouring rows, of two keys of
-     * each. packed: P; left: P times the derivative. All lanes of the warp. */
+    /* Adds P (1 - derivative) of the warp's keys to `capped` (range_sm90.cuh) of two neighbouring
+     * rows, for elements whose derivative is below 1/2. packed: P of two keys in each row; left: P
+     * times the derivative. All lanes of the warp. */
     __device__ __forceinline__ void note_capped(int first_row, const uint32_t *packed,
                                                 const float *left) const
     {
@@ -208,6 +209,7 @@ struct StepTile : ScoreTile {
         }
     }
 
+    /* The same for all rows of the tile. */
     template <int PARTS>
     __device__ __forceinline__ void
     note_all_capped(const float (&s)[ELEMENTS],

@@ -105,7 +105,8 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
                       at.x, this->kv_head, at.y, tma::EVICT_LAST);
         }
     }
-    /* at: the lane's box, where a tile has 32 at most; step: eights of rows in a page. */
+    /* at: the lane's box of the first 32, if it was found before; step: eights of rows in a
+     * page. */
     template <int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
                                          int block, int2 at, int step)
