@@ -25,6 +25,7 @@
 #include "cpu/forward/nodes.h"
 #include "cpu/forward/strip.h"
 #include "cpu/forward/pack.h"
+#include "cpu/forward/runs.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/specials.h"
@@ -243,6 +244,7 @@ static void choose_members(attn_forward_item *item, bool careful, int64_t keys, 
                         ((item->k_rows || item->table->qk_codes) && item->v_rows));
     item->k_rows &= item->few, item->v_rows &= item->few;
     item->one_row = item->few && lanes == 1 && item->table->rows_are_panels;
+    item->runs = item->one_row && attn_runs_fit(item);
     item->by_rows = item->plan->by_rows && !item->few && !careful;
 }
 
@@ -302,7 +304,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
     if (item->table->flushes) {
         attn_host_flush(true);
     }
-    while (attn_walk_next(&walk)) {
+    while (attn_runs_then_next(item, &walk)) {
         /* pv reads keys up to a multiple of step, so that bits do not depend on the item's
          * strips */
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};

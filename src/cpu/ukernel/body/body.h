@@ -293,6 +293,7 @@ static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n,
 
 #include "cpu/ukernel/body/body_values.h"
 #include "cpu/ukernel/body/body_softmax.h"
+#include "cpu/ukernel/body/body_run.h"
 
 /* A block is one tile. */
 static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
@@ -348,6 +349,8 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .takes_rows = FN(takes_rows),
     .few_lanes = FN(FEW),
     .pv_few = FN(pv_few),
+    .takes_run = FN(takes_run),
+    .run_row = FN(run_row),
     .own_qk = FN(own_qk),
     .side_qk = SIDE_QK,
     .own_fits = FN(own_fits),

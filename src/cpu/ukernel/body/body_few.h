@@ -151,7 +151,7 @@ ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_so
 {
     enum { ALONE = 4 }; /* fewer keys are faster one by one */
     const char *const *row = keys->rows;
-    if (lanes == 1 && keys->n > ALONE) {
+    if (lanes == 1 && keys->n > ALONE && keys->d % ATTN_DOT_CHUNK == 0) {
         FN(one_rows)(s, keys, soon, dtype);
         return;
     }

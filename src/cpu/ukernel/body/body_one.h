@@ -1,12 +1,14 @@
 /*
  * body_one.h: the part of body_few.h for one row of Q, as where each head of queries has keys of
- * its own. A row alone has one chain of sums for a vector of keys, so chunks of columns are summed
- * side by side. Its arithmetic takes less time than to count the lines to fetch, so a step fetches
- * a fixed number of them. The order of each sum is that of body.h.
+ * its own. Chunks of columns of a row of K lie along the lanes where they fill them: the processor
+ * follows rows that are read one behind the other. A row's arithmetic takes less time than to count
+ * the lines to fetch, so a step fetches a fixed number of them. The order of each sum is that of
+ * body.h.
  */
 enum {
     FN(WIDE) = VL >= 8 ? 64 / VL : 4, /* vectors of columns of V at a time */
-    FN(ORDER) = 8                     /* keys whose rows of V are read before the next ones */
+    FN(ORDER) = 8,                    /* keys whose rows of V are read before the next ones */
+    FN(TURNS) = 9                     /* most turns through a row of K, of several chunks each */
 };
 
 /* Bytes of elements of K or V. */
@@ -46,61 +48,104 @@ ATTN_INLINE void FN(one_run)(vec *x, const char *const *at, int64_t c, const int
     FN(columns)(x, at, c, dtype);
 }
 
-/* Adds the products of `count` chunks of n columns of VL rows, from column c on, to a sum. */
-ATTN_INLINE vec FN(one_chunks)(vec sum, const char *const *at, int64_t c, int64_t n,
-                               const real *qt, attn_soon *soon, const int32_t dtype,
-                               const int count)
+/* Sums of VL chunks of columns, which begin at `at`. Elements of Q: for each chunk, a vector for
+ * each column, or, if `same`, those of QT for all chunks. */
+ATTN_INLINE vec FN(one_chunks)(const char *const *at, const real *q, attn_soon *soon,
+                               const int32_t dtype, const bool same)
 {
-    vec chunk[4];
-    ATTN_UNROLL for (int k = 0; k < count; k++) chunk[k] = v_set1(0);
-    for (int64_t i = 0; i < n; i += FN(RUN)) {
-        ATTN_UNROLL for (int k = 0; k < count; k++) {
-            const int64_t first = c + k * ATTN_DOT_CHUNK + i;
-            vec x[FN(RUN)];
-            attn_fetch_lines(soon, (int)(FN(bytes_of)(FN(RUN) * VL, dtype) / 64));
-            FN(one_run)(x, at, first, dtype);
-            ATTN_UNROLL for (int j = 0; j < FN(RUN); j++) chunk[k] =
-                v_fma(x[j], v_set1(qt[(first + j) * STRIP]), chunk[k]);
-        }
+    vec sum = v_set1(0);
+    ATTN_UNROLL for (int c = 0; c < ATTN_DOT_CHUNK; c += FN(RUN)) {
+        vec x[FN(RUN)];
+        attn_fetch_lines(soon, (int)(FN(bytes_of)(FN(RUN) * VL, dtype) / 64));
+        FN(one_run)(x, at, c, dtype);
+        ATTN_UNROLL for (int i = c; i < c + FN(RUN); i++) sum =
+            v_fma(x[i - c], same ? v_set1(q[i * STRIP]) : v_load(q + i * VL), sum);
     }
-    sum = c > 0 ? v_add(sum, chunk[0]) : chunk[0];
-    ATTN_UNROLL for (int k = 1; k < count; k++) sum = v_add(sum, chunk[k]);
     return sum;
 }
 
-/* Computes the scores of the first n <= VL of the rows of K at `row`; d is a multiple of VL. */
-ATTN_INLINE void FN(one_keys)(real *s, const char *const *row, int64_t n, const real *qt, int64_t d,
-                              attn_soon *soon, const int32_t dtype)
+/* Computes the scores of the first n of VL / across rows of K, `across` chunks of a row at a time,
+ * in so many turns. s[i * apart] = score of row i. */
+ATTN_INLINE void FN(one_keys)(real *s, int64_t apart, const char *const *row, int64_t n,
+                              const real *q, int64_t turns, attn_soon *soon, const int32_t dtype,
+                              const int across)
 {
-    const int64_t chunk = ATTN_DOT_CHUNK;
-    const char *at[VL];
-    vec sum[4] = {v_set1(0), v_set1(0), v_set1(0), v_set1(0)}; /* of rows */
-    int64_t c = 0;
-    for (int i = 0; i < VL; i++) {
-        at[i] = row[i < n ? i : n - 1];
+    const int64_t step = (across > 1 ? VL : STRIP) * ATTN_DOT_CHUNK;
+    const char *begin[VL];
+    real sum[VL], lanes[VL];
+    vec sums = v_set1(0);
+    ATTN_UNROLL for (int i = 0; i < VL / across; i++) begin[i] = row[i < n ? i : n - 1], sum[i] = 0;
+    for (int64_t turn = 0; turn < turns; turn++) {
+        const char *at[VL];
+        ATTN_UNROLL for (int i = 0; i < VL; i++) at[i] =
+            begin[i / across] + FN(bytes_of)(i % across * ATTN_DOT_CHUNK, dtype);
+        const vec x = FN(one_chunks)(at, q + turn * step, soon, dtype, across == 1);
+        if (across == 1) {
+            sums = turn > 0 ? v_add(sums, x) : x;
+        } else {
+            v_store(lanes, x);
+            ATTN_UNROLL for (int i = 0; i < VL; i++) sum[i / across] =
+                turn > 0 || i % across > 0 ? sum[i / across] + lanes[i] : lanes[i];
+        }
+        ATTN_UNROLL for (int i = 0; i < VL / across; i++) begin[i] +=
+            FN(bytes_of)(across * ATTN_DOT_CHUNK, dtype);
     }
-    for (; c + 4 * chunk <= d; c += 4 * chunk) {
-        sum[0] = FN(one_chunks)(sum[0], at, c, chunk, qt, soon, dtype, 4);
+    if (across == 1) {
+        v_store(sum, sums);
     }
-    for (; c + 2 * chunk <= d; c += 2 * chunk) {
-        sum[0] = FN(one_chunks)(sum[0], at, c, chunk, qt, soon, dtype, 2);
-    }
-    for (; c < d; c += chunk) {
-        sum[0] = FN(one_chunks)(sum[0], at, c, d - c < chunk ? d - c : chunk, qt, soon, dtype, 1);
-    }
-    FN(few_keys_end)(s, sum, (int)(n < VL ? n : VL), 1);
+    for (int64_t i = 0; i < n; i++) s[i * apart] = sum[i];
 }
 
-/* Computes scores of n rows of K. What is to be fetched stays in registers meanwhile. */
+/* Chunks of a row of K that lie along the lanes, for d columns and n keys. */
+ATTN_INLINE int FN(chunks_across)(int64_t d, int64_t n)
+{
+    const int64_t chunks = d / ATTN_DOT_CHUNK;
+    const bool few = n < 2 * VL || chunks > 2 * FN(TURNS); /* keys; turns */
+    return few || chunks % 2 != 0 ? 1 : chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : 2;
+}
+
+/* Lays elements of Q side by side for `across` chunks of a row. */
+ATTN_INLINE void FN(one_q)(real *q, const real *qt, int64_t d, int across)
+{
+    for (int64_t c = 0; c < d; c += across * ATTN_DOT_CHUNK) {
+        for (int i = 0; i < ATTN_DOT_CHUNK; i++, q += VL) {
+            for (int lane = 0; lane < VL; lane++) {
+                q[lane] = qt[(c + lane % across * ATTN_DOT_CHUNK + i) * STRIP];
+            }
+        }
+    }
+}
+
+/* Computes scores of n rows of K, `across` chunks of a row at a time. Lanes beyond become 0, since
+ * the softmax takes them too. */
+ATTN_INLINE void FN(one_rows_by)(real *s, const attn_keys *keys, attn_soon *soon,
+                                 const int32_t dtype, const int across)
+{
+    const int rows = VL / across;
+    const char *const *row = keys->rows;
+    real q[FN(TURNS) * ATTN_DOT_CHUNK * VL];
+    if (across > 1) {
+        FN(one_q)(q, keys->qt, keys->d, across);
+    }
+    for (int64_t key = 0; key < keys->n; key++) v_store(s + key * STRIP, v_set1(0));
+    for (int64_t n = keys->n; n > 0; n -= rows, row += rows, s += rows * STRIP) {
+        FN(one_keys)(s, STRIP, row, n < rows ? n : rows, across > 1 ? q : (const real *)keys->qt,
+                     keys->d / (across * ATTN_DOT_CHUNK), soon, dtype, across);
+    }
+}
+
+/* Computes scores of n rows of K; d is a multiple of chunks. Lines to fetch stay in registers. */
 ATTN_INLINE void FN(one_rows)(real *s, const attn_keys *keys, attn_soon *soon, const int32_t dtype)
 {
-    const char *const *row = keys->rows;
     attn_soon here = {0};
     if (soon) {
         here = *soon;
     }
-    for (int64_t n = keys->n; n > 0; n -= VL, row += VL, s += VL * STRIP) {
-        FN(one_keys)(s, row, n, keys->qt, keys->d, &here, dtype);
+    switch (FN(chunks_across)(keys->d, keys->n)) {
+    case 1: FN(one_rows_by)(s, keys, &here, dtype, 1); break;
+    case 2: FN(one_rows_by)(s, keys, &here, dtype, 2); break;
+    case 4: FN(one_rows_by)(s, keys, &here, dtype, 4); break;
+    default: FN(one_rows_by)(s, keys, &here, dtype, 8);
     }
     if (soon) {
         *soon = here;
