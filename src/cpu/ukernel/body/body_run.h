@@ -13,7 +13,8 @@ enum {
     FN(RUN_AHEAD) = 2048
 };
 
-/* Scores of n keys of a block. q: elements of Q, as one_keys takes them. */
+/* Scores of n keys of a block. q: elements of Q, as one_keys takes them. Its loads are not in the
+ * order of lines, which are asked for before. */
 ATTN_INLINE void FN(run_scores)(real *s, const attn_key_run *run, const char *k, int64_t n,
                                 const real *q, const int32_t dtype, const int across)
 {
@@ -21,6 +22,7 @@ ATTN_INLINE void FN(run_scores)(real *s, const attn_key_run *run, const char *k,
     attn_soon none = {0};
     for (int64_t key = 0; key < n; key += rows, k += rows * bytes) {
         const char *row[VL];
+        for (int64_t i = 0; i < rows * bytes; i += 64) ATTN_PREFETCH_NEAR(k + i);
         ATTN_UNROLL for (int i = 0; i < VL / across; i++) row[i] = k + i * bytes;
         FN(one_keys)(s + key, 1, row, n - key < rows ? n - key : rows, q,
                      run->d / (across * ATTN_DOT_CHUNK), &none, dtype, across);
