@@ -131,14 +131,14 @@ typedef struct quad_sums {
     vec chain[2][4], sum[2][4];
 } quad_sums;
 
-/* Ends a run: its chains, times the scale of a group, join the sums. */
+/* Ends a run of `rows` lanes: its chains, times the scale of a group, join the sums. */
 ATTN_INLINE void end_run(quad_sums *x, const quad_scales *scales, int quad, int64_t group,
-                         bool first)
+                         bool first, const int rows)
 {
     ATTN_UNROLL for (int j = 0; j < 2; j++)
     {
         const vec by = quad_scale(scales, quad + j, group);
-        ATTN_UNROLL for (int r = 0; r < 4; r++)
+        ATTN_UNROLL for (int r = 0; r < rows; r++)
         {
             x->sum[j][r] = first ? v_mul(x->chain[j][r], by)
                                  : v_fma(x->chain[j][r], by, x->sum[j][r]);
@@ -147,9 +147,9 @@ ATTN_INLINE void end_run(quad_sums *x, const quad_scales *scales, int quad, int6
     }
 }
 
-/* Adds the products of 16 bytes of each of eight keys to chains. */
+/* Adds the products of 16 bytes of each of eight keys to chains of `rows` lanes. */
 ATTN_INLINE void add_quads(quad_sums *x, dwords low, dwords high, const uint16_t *q,
-                           const numbers *of, const int32_t dtype)
+                           const numbers *of, const int32_t dtype, const int rows)
 {
     const int vectors = dtype == ATTN_I4X2 ? 4 : 2;
     dwords y[2][4];
@@ -157,7 +157,7 @@ ATTN_INLINE void add_quads(quad_sums *x, dwords low, dwords high, const uint16_t
     quad_numbers(y[1], high, of, dtype);
     ATTN_UNROLL for (int v = 0; v < vectors; v++)
     {
-        ATTN_UNROLL for (int r = 0; r < 4; r++)
+        ATTN_UNROLL for (int r = 0; r < rows; r++)
         {
             const dwords one = d_load(q + v * Q_STEP + 2 * VL * r);
             ATTN_UNROLL for (int j = 0; j < 2; j++) x->chain[j][r] =
@@ -166,11 +166,12 @@ ATTN_INLINE void add_quads(quad_sums *x, dwords low, dwords high, const uint16_t
     }
 }
 
-/* Scores of eight keys, from quad `quad` of 16 on, for four lanes; with `whole` the columns are one
- * run. */
+/* Scores of eight keys, from quad `quad` of 16 on, for four lanes, of which `rows` have rows; with
+ * `whole` the columns are one run. */
 ATTN_INLINE void score_quads(vec *score, const char *const *row, const quad_scales *scales,
                              int quad, const attn_rows *k, const uint16_t *q, int64_t d,
-                             const numbers *of, const int32_t dtype, const bool whole)
+                             const numbers *of, const int32_t dtype, const bool whole,
+                             const int rows)
 {
     const int each = dtype == ATTN_I4X2 ? 2 : 1; /* columns of a byte */
     const int64_t size = k->codes.group;
@@ -196,9 +197,9 @@ ATTN_INLINE void score_quads(vec *score, const char *const *row, const quad_scal
             if (i % 2 == 0) {
                 attn_fetch_soon(k->soon, 8 * 32 * each);
             }
-            add_quads(&x, low[i], high[i], q, of, dtype);
+            add_quads(&x, low[i], high[i], q, of, dtype, rows);
             if (!whole && (each == 2 || i % 2 == 1) && (left -= 32) == 0) {
-                end_run(&x, scales, quad, group, first);
+                end_run(&x, scales, quad, group, first, rows);
                 if (rest == 0) {
                     group++, rest = size;
                 }
@@ -207,7 +208,7 @@ ATTN_INLINE void score_quads(vec *score, const char *const *row, const quad_scal
         }
     }
     if (whole) {
-        end_run(&x, scales, quad, 0, true);
+        end_run(&x, scales, quad, 0, true, rows);
     }
     score[0] = sum_quarters(x.sum[0]), score[1] = sum_quarters(x.sum[1]);
 }
@@ -228,7 +229,7 @@ ATTN_INLINE void store_quad(float *s, vec score, int64_t n)
 
 /* Scores of n keys; false where a scale is not finite. */
 ATTN_INLINE bool few_rows(float *s, const attn_rows *k, const void *qt, int64_t d, int64_t n,
-                          int lanes, const int32_t dtype)
+                          int lanes, const int32_t dtype, const int rows)
 {
     const numbers of = numbers_of(dtype);
     quad_scales scales;
@@ -245,9 +246,11 @@ ATTN_INLINE bool few_rows(float *s, const attn_rows *k, const void *qt, int64_t 
             for (int i = 0; i < VL && key + i < n; i += 8) {
                 vec score[2];
                 if (d == k->codes.group && d <= RUN) {
-                    score_quads(score, row + i, &scales, i / 4, k, q, d, &of, dtype, true);
+                    score_quads(score, row + i, &scales, i / 4, k, q, d, &of, dtype, true,
+                                rows);
                 } else {
-                    score_quads(score, row + i, &scales, i / 4, k, q, d, &of, dtype, false);
+                    score_quads(score, row + i, &scales, i / 4, k, q, d, &of, dtype, false,
+                                rows);
                 }
                 store_quad(s + i * STRIP + lane, score[0], n - key - i);
                 store_quad(s + (i + 4) * STRIP + lane, score[1], n - key - i - 4);
@@ -255,6 +258,13 @@ ATTN_INLINE bool few_rows(float *s, const attn_rows *k, const void *qt, int64_t 
         }
     }
     return true;
+}
+
+ATTN_INLINE bool few_or_one(float *s, const attn_rows *k, const void *qt, int64_t d, int64_t n,
+                            int lanes, const int32_t dtype)
+{
+    return lanes == 1 ? few_rows(s, k, qt, d, n, lanes, dtype, 1)
+                      : few_rows(s, k, qt, d, n, lanes, dtype, 4);
 }
 
 static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n, int lanes)
@@ -265,12 +275,12 @@ static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int
     }
     switch (k->dtype) {
     case ATTN_I8:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_I8);
+        return few_or_one(s, k, qt, d, n, lanes, ATTN_I8);
     case ATTN_I4X2:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_I4X2);
+        return few_or_one(s, k, qt, d, n, lanes, ATTN_I4X2);
     case ATTN_E4M3:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_E4M3);
+        return few_or_one(s, k, qt, d, n, lanes, ATTN_E4M3);
     default:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_E5M2);
+        return few_or_one(s, k, qt, d, n, lanes, ATTN_E5M2);
     }
 }

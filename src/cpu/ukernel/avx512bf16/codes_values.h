@@ -196,13 +196,14 @@ ATTN_INLINE __mmask64 few_bytes(int64_t bytes, int64_t c)
     return bytes - c < 64 ? ((__mmask64)1 << (bytes - c)) - 1 : ~(__mmask64)0;
 }
 
-/* Adds the products of two keys with 64 columns to the sums of 4 lanes; vector i of sums has
+/* Adds the products of two keys with 64 columns to the sums of `rows` lanes; vector i of sums has
  * columns 4 i .. 4 i + 3 of each 16. The upper 32 columns may have weights of their own. */
 ATTN_INLINE void add_two_keys(vec (*sum)[4], dwords x, dwords y, const uint16_t *w,
-                              const uint16_t *upper, const numbers *of, const int32_t dtype)
+                              const uint16_t *upper, const numbers *of, const int32_t dtype,
+                              const int rows)
 {
     dwords zip[2] = {_mm512_unpacklo_epi8(x, y), _mm512_unpackhi_epi8(x, y)}, one[4];
-    ATTN_UNROLL for (int r = 0; r < 4; r++)
+    ATTN_UNROLL for (int r = 0; r < rows; r++)
     {
         one[r] = d_pair(w + 2 * r);
         if (upper) {
@@ -214,16 +215,17 @@ ATTN_INLINE void add_two_keys(vec (*sum)[4], dwords x, dwords y, const uint16_t 
         dwords low, high;
         number_halves(&low, &high, zip[i], of, dtype);
         const dwords a = _mm512_unpacklo_epi8(low, high), b = _mm512_unpackhi_epi8(low, high);
-        ATTN_UNROLL for (int r = 0; r < 4; r++) sum[2 * i][r] = add_pairs(sum[2 * i][r], a, one[r]);
-        ATTN_UNROLL for (int r = 0; r < 4; r++) sum[2 * i + 1][r] =
+        ATTN_UNROLL for (int r = 0; r < rows; r++) sum[2 * i][r] =
+            add_pairs(sum[2 * i][r], a, one[r]);
+        ATTN_UNROLL for (int r = 0; r < rows; r++) sum[2 * i + 1][r] =
             add_pairs(sum[2 * i + 1][r], b, one[r]);
     }
 }
 
-/* 64 columns of OT from c on, as far as there are, for 4 lanes. */
+/* 64 columns of OT from c on, as far as there are, for 4 lanes, of which `rows` have rows. */
 ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *w,
                              const uint16_t *upper, int64_t n, const float *alpha,
-                             const int32_t dtype)
+                             const int32_t dtype, const int rows)
 {
     const numbers of = numbers_of(dtype);
     const __mmask64 some = few_bytes(v->dv, c);
@@ -232,7 +234,7 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
     for (int64_t key = 0; key < n; key += 2, w += 8) {
         attn_fetch_soon(v->soon, 4 * 64); /* twice: in attn_values of rows, see pack.c */
         add_two_keys(sum, few_codes(v, key, n, c, some), few_codes(v, key + 1, n, c, some), w,
-                     upper, &of, dtype);
+                     upper, &of, dtype, rows);
         if (upper) {
             upper += 8;
         }
@@ -241,7 +243,7 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
 }
 
 ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int64_t n,
-                            const float *alpha, int lanes, const int32_t dtype)
+                            const float *alpha, int lanes, const int32_t dtype, const int rows)
 {
     uint16_t w[MOST_GROUPS][ATTN_KEY_BLOCK * 4];
     for (int lane = 0; lane < lanes; lane += 4) {
@@ -251,12 +253,23 @@ ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int
         for (int64_t c = 0; c < v->dv_pad; c += 64) {
             const int64_t group = c / v->group, next = (c + 32) / v->group;
             if (next == group || next == v->groups) {
-                few_columns(ot + lane, v, c, w[group], NULL, n, alpha ? alpha + lane : NULL, dtype);
+                few_columns(ot + lane, v, c, w[group], NULL, n, alpha ? alpha + lane : NULL, dtype,
+                            rows);
             } else {
                 few_columns(ot + lane, v, c, w[group], w[next], n, alpha ? alpha + lane : NULL,
-                            dtype);
+                            dtype, rows);
             }
         }
+    }
+}
+
+ATTN_INLINE void few_or_one_values(float *ot, const attn_values *v, const float *p, int64_t n,
+                                   const float *alpha, int lanes, const int32_t dtype)
+{
+    if (lanes == 1) {
+        few_values(ot, v, p, n, alpha, lanes, dtype, 1);
+    } else {
+        few_values(ot, v, p, n, alpha, lanes, dtype, 4);
     }
 }
 
@@ -286,10 +299,11 @@ ATTN_INLINE void nibble_weights(uint16_t *w, const attn_values *v, const float *
     }
 }
 
-/* Half of 128 columns of OT from c on, as far as there are, for four lanes: the lower or the upper
- * 16 of each 32. */
+/* Half of 128 columns of OT from c on, as far as there are, for four lanes, of which the first `only`
+ * has a row: the lower or the upper 16 of each 32. */
 ATTN_INLINE void nibble_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *w,
-                                int64_t n, const float *alpha, const bool upper)
+                                int64_t n, const float *alpha, const bool upper,
+                                const bool only)
 {
     const numbers of = numbers_of(ATTN_I4X2);
     const __mmask64 some = few_bytes(v->dv / 2, c / 2);
@@ -304,6 +318,9 @@ ATTN_INLINE void nibble_columns(float *ot, const attn_values *v, int64_t c, cons
         {
             const dwords z = nibble_numbers(zip, &of);
             sum[i][0] = add_pairs(sum[i][0], z, _mm512_shuffle_epi32(one, 0x00));
+            if (only) {
+                continue;
+            }
             sum[i][1] = add_pairs(sum[i][1], z, _mm512_shuffle_epi32(one, 0x55));
             sum[i][2] = add_pairs(sum[i][2], z, _mm512_shuffle_epi32(one, 0xaa));
             sum[i][3] = add_pairs(sum[i][3], z, _mm512_shuffle_epi32(one, 0xff));
@@ -313,15 +330,16 @@ ATTN_INLINE void nibble_columns(float *ot, const attn_values *v, int64_t c, cons
         few_columns_end(ot, v, c + 16 * upper + i, 4, 32, sum[i], alpha);
 }
 
-static void few_nibbles(float *ot, const attn_values *v, const float *p, int64_t n,
-                        const float *alpha, int lanes)
+ATTN_INLINE void few_nibbles(float *ot, const attn_values *v, const float *p, int64_t n,
+                             const float *alpha, int lanes, const bool only)
 {
     uint16_t w[ATTN_KEY_BLOCK * VL];
     for (int lane = 0; lane < lanes; lane += 4) {
         for (int64_t c = 0; c < v->dv_pad; c += 128) {
             nibble_weights(w, v, p + lane, n, c);
-            nibble_columns(ot + lane, v, c, w, n, alpha ? alpha + lane : NULL, false);
-            nibble_columns(ot + lane, v, c, w, n, alpha ? alpha + lane : NULL, true);
+            const float *by = alpha ? alpha + lane : NULL;
+            nibble_columns(ot + lane, v, c, w, n, by, false, only);
+            nibble_columns(ot + lane, v, c, w, n, by, true, only);
         }
     }
 }
@@ -331,16 +349,20 @@ static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, con
 {
     switch (v->dtype) {
     case ATTN_I8:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_I8);
+        few_or_one_values(ot, v, p, n, alpha, lanes, ATTN_I8);
         return;
     case ATTN_I4X2:
-        few_nibbles(ot, v, p, n, alpha, lanes);
+        if (lanes == 1) {
+            few_nibbles(ot, v, p, n, alpha, lanes, true);
+        } else {
+            few_nibbles(ot, v, p, n, alpha, lanes, false);
+        }
         return;
     case ATTN_E4M3:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_E4M3);
+        few_or_one_values(ot, v, p, n, alpha, lanes, ATTN_E4M3);
         return;
     default:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_E5M2);
+        few_or_one_values(ot, v, p, n, alpha, lanes, ATTN_E5M2);
     }
 }
 
