@@ -61,6 +61,9 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(backward_sm80_steps compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(backward_sm90 compute_90a,sm_90a)
   attn_image(backward_sm90_light compute_90a,sm_90a)
+  attn_image(backward_sm90_alibi compute_90a,sm_90a)
+  attn_image(backward_sm90_mask compute_90a,sm_90a)
+  attn_image(backward_sm90_bias compute_90a,sm_90a)
   attn_image(backward_sm90_tables compute_90a,sm_90a)
   attn_image(backward_sm90_elements compute_90a,sm_90a)
   attn_image(backward_sm90_steps_tables compute_90a,sm_90a)
@@ -92,7 +95,8 @@ function(attn_emulated_gpu)
       forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
-      backward_sm90 backward_sm90_light backward_sm90_tables backward_sm90_elements
+      backward_sm90 backward_sm90_alibi backward_sm90_mask backward_sm90_bias
+      backward_sm90_light backward_sm90_tables backward_sm90_elements
       backward_sm90_steps
       backward_sm90_steps_tables backward_sm90_f32
       merge_generic append_generic mask_generic elements_generic)

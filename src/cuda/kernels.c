@@ -166,31 +166,39 @@
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
-#define ORDERED_KERNELS(name, family, tabled, dtype, d, step, stages, stays)         \
-    GRAD_STAYING_KERNEL(                                                             \
-        name##_ordered, family, dtype, d, step, 128, 384,                            \
-        ATTN_GRAD_SM90_BYTES(d, 256, step, stages, ATTN_GRAD_ROOM(d, step, tabled)), \
-        ATTN_CUDA_GRAD_ORDERED, stays)                                               \
+#define PLAIN_ROOM(d, step) ATTN_GRAD_ROOM(d, step, false)
+#define TABLES_ROOM(d, step) ATTN_GRAD_ROOM(d, step, true)
+#define ORDERED_KERNELS(name, family, room, dtype, d, step, stages, stays)         \
+    GRAD_STAYING_KERNEL(name##_ordered, family, dtype, d, step, 128, 384,          \
+                        ATTN_GRAD_SM90_BYTES(d, 256, step, stages, room(d, step)), \
+                        ATTN_CUDA_GRAD_ORDERED, stays)                             \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
-    ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, false, __VA_ARGS__)
+    ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, PLAIN_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                       \
     GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 64, 384,                       \
                      ATTN_GRAD_SM90_BYTES(d, 128, step, stages, 4 * 64 * (step)*2), \
                      ATTN_CUDA_GRAD_ORDERED)                                        \
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 64, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
-    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, false, __VA_ARGS__)
+    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_ALIBI(name, ...) \
+    ORDERED_KERNELS(alibi_##name, ATTN_CUDA_BACKWARD_SM90_ALIBI, PLAIN_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_MASK(name, ...) \
+    ORDERED_KERNELS(mask_##name, ATTN_CUDA_BACKWARD_SM90_MASK, ATTN_GRAD_MASK_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_BIAS(name, ...) \
+    ORDERED_KERNELS(bias_##name, ATTN_CUDA_BACKWARD_SM90_BIAS, ATTN_GRAD_BIAS_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_TABLES(name, ...) \
-    ORDERED_KERNELS(tables_##name, ATTN_CUDA_BACKWARD_SM90_TABLES, true, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...) \
-    ORDERED_KERNELS(steps_tables_##name, ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES, true, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)                           \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, false, dtype, d, step, stages, \
-                    stays)                                                                      \
-    GRAD_KERNEL_OF(                                                                             \
-        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,           \
-        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)),   \
+    ORDERED_KERNELS(tables_##name, ATTN_CUDA_BACKWARD_SM90_TABLES, TABLES_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...)                                          \
+    ORDERED_KERNELS(steps_tables_##name, ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES, TABLES_ROOM, \
+                    __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)                         \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, PLAIN_ROOM, dtype, d, step,  \
+                    stages, stays)                                                            \
+    GRAD_KERNEL_OF(                                                                           \
+        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,         \
+        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)), \
         ATTN_CUDA_GRAD_SUMS)
 #define ATTN_BACKWARD_SM90_ELEMENTS(name, dtype, d)                                            \
     GRAD_KERNEL_OF(elements_##name, ATTN_CUDA_BACKWARD_SM90_ELEMENTS, dtype, d, 128, 128, 384, \

@@ -109,6 +109,10 @@
 #define ATTN_GRAD_ROOM(d, step, tabled) \
     (128 * (step)*2 + (step) * (d)*4 +  \
      ((tabled) ? ATTN_GRAD_TABLE_BYTES(step) + ATTN_GRAD_APART_BYTES - (step) * (d)*2 : 0))
+/* The same where a tile of a mask, or of a bias of 16 bits, comes by TMA, and its barriers. */
+#define ATTN_GRAD_MASK_ROOM(d, step) (ATTN_GRAD_ROOM(d, step, false) + (step)*128 + 16)
+#define ATTN_GRAD_BIAS_ROOM(d, step) \
+    (ATTN_GRAD_ROOM(d, step, false) + (step)*256 + 16 + ATTN_GRAD_APART_BYTES - (step) * (d)*2)
 
 /* kernel/backward/elements_sm90.cuh: a ring of pairs of tiles of 128 rows or keys; a bias; LSE and
  * delta twice; posts; barriers. The first byte is a multiple of 128. */

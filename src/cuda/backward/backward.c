@@ -21,6 +21,16 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
         TRY(attn_cuda_map_rows(driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));
         TRY(attn_cuda_map_rows(driver, &params->v_map, &problem->v, ATTN_GRAD_BOX));
     }
+    const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
+    if (family == ATTN_CUDA_BACKWARD_SM90_MASK || family == ATTN_CUDA_BACKWARD_SM90_BIAS) {
+        attn_tensor table;
+        (void)attn_cuda_grad_table(problem, &table);
+        params->table_heads = table.shape[1] > 1, params->table_batches = table.shape[0] > 1;
+        const attn_cuda_axis axes[3] = {{table.shape[2], table.stride[2], ATTN_GRAD_BOX},
+                                        {table.shape[1], table.stride[1], 1},
+                                        {table.shape[0], table.stride[0], 1}};
+        TRY(attn_cuda_map(driver, &params->table_map, &table, axes, 3));
+    }
     TRY(attn_cuda_map_rows(driver, &params->q_map, &q, ATTN_GRAD_BOX));
     return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, ATTN_GRAD_BOX);
 }

@@ -82,6 +82,10 @@ bool attn_cuda_grad_gathers(const attn_problem *problem);
 /* attn_cuda_steps_of, but a mask is copied only if the bias is, and has 16 bits. */
 attn_cuda_steps attn_cuda_grad_steps(const attn_problem *problem);
 
+/* The mask or bias, one of which is there, as the TMA has it: with one of each axis along which
+ * it is the same. False if tiles of it cannot come so. */
+bool attn_cuda_grad_table(const attn_problem *problem, attn_tensor *table);
+
 /* True if the gradient of the bias, an element for each score, has kernels of its own
  * (kernel/backward/elements_sm90.cuh). */
 bool attn_cuda_grad_has_elements(const attn_gradients *grads);

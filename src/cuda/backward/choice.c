@@ -63,6 +63,47 @@ bool attn_cuda_grad_gathers(const attn_problem *problem)
            !has_tables(problem);
 }
 
+bool attn_cuda_grad_table(const attn_problem *problem, attn_tensor *table)
+{
+    const bool mask = problem->mask.data != NULL;
+    *table = mask ? problem->mask : problem->bias;
+    for (int a = 0; a < 2; a++) {
+        table->shape[a] = attn_axis_step(table, a) == 0 ? 1 : table->shape[a];
+    }
+    if (table->data == NULL || attn_axis_step(table, 2) == 0 || !attn_cuda_is_boxed(table)) {
+        return false;
+    }
+    if (mask) { /* pairs of bytes, as the maps' elements have two */
+        const bool pairs = table->shape[3] % 2 == 0;
+        table->dtype = ATTN_BF16, table->shape[3] /= 2;
+        for (int a = 0; a < 3; a++) {
+            table->stride[a] /= 2;
+        }
+        return pairs;
+    }
+    return true;
+}
+
+/* The kernels of problems of bf16 with ALiBi, a mask or a bias alone; those of others, if they are
+ * not for it. */
+static attn_cuda_family lone_family(const attn_problem *problem, attn_cuda_family others)
+{
+    const bool alibi = problem->alibi.data != NULL, mask = problem->mask.data != NULL,
+               bias = problem->bias.data != NULL;
+    attn_tensor table;
+    if (problem->q.dtype != ATTN_BF16 || problem->dropout.on || has_other_steps(problem) ||
+        alibi + mask + bias != 1) {
+        return others;
+    }
+    const attn_cuda_family family = alibi  ? ATTN_CUDA_BACKWARD_SM90_ALIBI
+                                    : mask ? ATTN_CUDA_BACKWARD_SM90_MASK
+                                           : ATTN_CUDA_BACKWARD_SM90_BIAS;
+    const bool fits = alibi || (attn_cuda_grad_table(problem, &table) &&
+                                (mask || problem->bias.dtype == ATTN_BF16));
+    return fits && attn_cuda_grad_kernel(problem, family, ATTN_CUDA_GRAD_ORDERED) >= 0 ? family
+                                                                                       : others;
+}
+
 /* ALiBi and dropout, masks and biases of the inputs' type have faster ones. */
 static attn_cuda_family ordered_family(const attn_problem *problem)
 {
@@ -83,9 +124,11 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
                                                           : ATTN_CUDA_BACKWARD_SM90;
     }
     if (tabled) {
-        return light ? ATTN_CUDA_BACKWARD_SM90_TABLES : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES;
+        return lone_family(problem, light ? ATTN_CUDA_BACKWARD_SM90_TABLES
+                                          : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES);
     }
-    return light ? ATTN_CUDA_BACKWARD_SM90_LIGHT : ATTN_CUDA_BACKWARD_SM90_STEPS;
+    return lone_family(problem,
+                       light ? ATTN_CUDA_BACKWARD_SM90_LIGHT : ATTN_CUDA_BACKWARD_SM90_STEPS);
 }
 
 bool attn_cuda_grad_has_elements(const attn_gradients *grads)

@@ -97,7 +97,13 @@ typedef struct attn_cuda_backward_params {
     uint32_t *capped;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
     union {
-        attn_cuda_steps steps;        /* kernel/backward/steps_sm90.cuh */
+        struct {
+            attn_cuda_steps steps; /* kernel/backward/steps_sm90.cuh */
+            /* Kernels whose tiles of a mask or bias come by TMA: two keys of a mask are one
+             * element. Whether it has rows of its own for each head, and for each sequence. */
+            bool table_heads, table_batches;
+            attn_tensor_map table_map;
+        };
         attn_cuda_grad_single single; /* heads of one tile, which have no score steps */
     };
     /* 1 / softcap, and the factor of what dropout keeps, if it keeps something, else 1 */

@@ -72,6 +72,18 @@
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...)          \
     ENTRY(attn_backward_sm90_light_##name##_ordered) \
     ENTRY(attn_backward_sm90_light_##name##_round)
+#elif defined(EMULATED_backward_sm90_alibi)
+#define ATTN_BACKWARD_SM90_ALIBI(name, ...)          \
+    ENTRY(attn_backward_sm90_alibi_##name##_ordered) \
+    ENTRY(attn_backward_sm90_alibi_##name##_round)
+#elif defined(EMULATED_backward_sm90_mask)
+#define ATTN_BACKWARD_SM90_MASK(name, ...)          \
+    ENTRY(attn_backward_sm90_mask_##name##_ordered) \
+    ENTRY(attn_backward_sm90_mask_##name##_round)
+#elif defined(EMULATED_backward_sm90_bias)
+#define ATTN_BACKWARD_SM90_BIAS(name, ...)          \
+    ENTRY(attn_backward_sm90_bias_##name##_ordered) \
+    ENTRY(attn_backward_sm90_bias_##name##_round)
 #elif defined(EMULATED_backward_sm90_tables)
 #define ATTN_BACKWARD_SM90_TABLES(name, ...)          \
     ENTRY(attn_backward_sm90_tables_##name##_ordered) \

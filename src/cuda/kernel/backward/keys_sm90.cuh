@@ -129,6 +129,20 @@ __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&d
     }
 }
 
+/* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
+template <class S>
+__device__ __forceinline__ void stage_scores(uint32_t to, const uint32_t (&ds)[S::STEP / 4])
+{
+    const int thread = ptx::thread(), lane = thread % 32,
+              key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+    for (int j = 0; j < S::STEP / 8; j += 2) {
+        const int piece = j % 8 + lane / 16;
+        ptx::store_matrices(to + j / 8 * 128 * 128 + key * 128 + ((piece ^ lane % 8) * 16),
+                            ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+    }
+}
+
 /* A warpgroup's sums of 64 keys, and an operand that products still read: dS^T of the tile
  * before. */
 template <class S> struct KeySums {

@@ -7,43 +7,29 @@
  *         dS^T = P^T (dP^T - delta), to shared memory | issue S^T of the next tile
  *         issue dQ = dS K, dK += dS^T Q | add dQ to the tile's sums in global memory
  *
- * The order of each sum of dQ is that of the keys, the last ones first: each tile of rows has a
- * turn: the number of the block of keys that has added, plus 1. A block waits until the one behind
- * it has added (await_turns), and says that it has (hand_turns_on). CTAs draw items by ticket, do
- * them in that order, and an item waits for those with lower tickets alone, so a call ends however
- * many CTAs run at once.
+ * The order of each sum of dQ is that of the keys, the last ones first: a tile of rows has a turn,
+ * the number of the block of keys that has added, plus 1. A block waits until the one behind it has
+ * added (await_turns), and says that it has (hand_turns_on). CTAs do items in the order of tickets,
+ * and an item waits for lower tickets alone, so a call ends however many CTAs run at once.
  * Under a causal mask a block begins with rows that the blocks behind it do not see, so blocks that
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
 #include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/loader_sm90.cuh"
+#include "cuda/kernel/backward/lone_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
-/* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
-template <class S>
-__device__ __forceinline__ void stage_scores(uint32_t to, const uint32_t (&ds)[S::STEP / 4])
-{
-    const int thread = ptx::thread(), lane = thread % 32,
-              key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-#pragma unroll
-    for (int j = 0; j < S::STEP / 8; j += 2) {
-        const int piece = j % 8 + lane / 16;
-        ptx::store_matrices(to + j / 8 * 128 * 128 + key * 128 + ((piece ^ lane % 8) * 16),
-                            ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
-    }
-}
-
 /* Registers of a warpgroup beside its sums. */
 template <class S> struct OrderedGroup {
-    static constexpr bool EARLY =
-        S::STEP == 64; /* registers hold dP beside dS of the tile before */
-    static constexpr int PART = EARLY || S::APART ? 16 : 32;
+    static constexpr bool EARLY = S::STEP == 64; /* dP fits beside dS of the tile before */
+    static constexpr int PART = EARLY || S::TABLED ? 16 : 32;
     static constexpr TileReads READS = !S::TABLED   ? READ_GATHERED
                                        : S::STEPPED ? READ_EITHER
                                                     : READ_COPIED;
-    static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2; /* of P^T in registers */
+    static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2;         /* of P^T in registers */
+    static constexpr bool HIDES = !S::STEPPED && !S::SLOPED && !S::TILED; /* keys of an item */
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
     const OrderedItem &o;
@@ -52,7 +38,8 @@ template <class S> struct OrderedGroup {
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
     float2 own_sizes = {0, 0};
-    uint32_t drop[S::STEP / 64] = {}; /* of the tile to come (steps_sm90.cuh) */
+    uint32_t drop[S::STEP / 64] = {};             /* of the tile to come (steps_sm90.cuh) */
+    uint32_t shown[S::MASKED ? S::STEP / 64 : 1]; /* what the mask shows of it (read_bits) */
 
     static constexpr bool HAS_GROUP =
         EARLY && !S::STEPPED && !S::APART; /* there is a register for it */
@@ -101,6 +88,12 @@ template <class S> struct OrderedGroup {
         }
     }
 
+    /* Whether signs of P may say what dropout drops. */
+    __device__ __forceinline__ bool drops() const
+    {
+        return S::STEPPED || a.grads.problem.dropout.on;
+    }
+
     /* Issues dV and computes dS^T, PART rows at a time: registers of those before are free again.
      * On return the last part of dV still runs. */
     template <int FROM>
@@ -109,7 +102,11 @@ template <class S> struct OrderedGroup {
     {
         constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
         if constexpr (S::LIGHT) {
-            pack_kept<S::BF16, FROM, PART>(s, p[AT]);
+            if (drops()) {
+                pack_kept<S::BF16, FROM, PART>(s, p[AT]);
+            } else {
+                pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
+            }
             if constexpr (!S::BF16 && EARLY) {
                 note_weights<FROM, PART>(s, a.grads.problem.dropout.on);
             }
@@ -124,7 +121,7 @@ template <class S> struct OrderedGroup {
         } else {
             wgmma::keep(p[BEFORE], n);
         }
-        if constexpr (S::DROPS) {
+        if (S::DROPS && drops()) {
             pack_step_scores<S::BF16, FROM, PART, S::LIGHT && !S::TABLED && !S::BF16>(
                 s, dp, S::OUTSIDE ? 1 : a.kept * o.unit, delta, sums.ds);
         } else {
@@ -142,6 +139,46 @@ template <class S> struct OrderedGroup {
         } else {
             return 0;
         }
+    }
+
+    /* The slope of tile n in units of exponents: loader_sm90.cuh. */
+    __device__ __forceinline__ const int &slope(uint32_t n) const
+    {
+        return row_of[2 * S::STAGES + n % S::STAGES];
+    }
+
+    /* Makes P^T of S^T, ROWS rows from FROM on of tile n: without dropout, and with one score step
+     * at most. key, row: the thread's first ones. */
+    template <int FROM, int ROWS>
+    __device__ __forceinline__ void weigh(uint32_t n, uint32_t lse, const attn_band &band,
+                                          bool masked, int key, int row)
+    {
+        if constexpr (!S::SLOPED && !S::TILED) {
+            probabilities<S::BF16, FROM, ROWS>(s, a.scale_log2, lse, band, masked, a.hides_keys,
+                                               key, row);
+            return;
+        }
+        make_exponents<FROM, ROWS>(s, a.scale_log2, lse);
+        if constexpr (S::SLOPED) {
+            add_slope<FROM, ROWS>(s, __int_as_float(slope(n)),
+                                  (float)(row + o.item.sequence.diagonal - key));
+        }
+        if constexpr (S::BIASED) {
+            if (FROM == 0) {
+                memory.table_stage().await_full(n);
+            }
+            add_table<S, FROM, ROWS>(memory, group(), s);
+            if (FROM + ROWS == S::STEP) {
+                release_table(memory, n);
+            }
+        }
+        if constexpr (S::MASKED) {
+#pragma unroll
+            for (int i = FROM; i < FROM + ROWS; i += 32) { /* of a word's bits half at a time */
+                hide_exponents<32>(s + i / 2, shown[i / 64] >> i % 64 / 8);
+            }
+        }
+        raise_exponents<FROM, ROWS>(s, band, masked, key, row);
     }
 
     /* What a warp has of tile n, for its steps. */
@@ -190,12 +227,11 @@ template <class S> struct OrderedGroup {
         const attn_band band = o.band;
         const bool masked = is_masked(row, first);
         if constexpr (!S::DROPS) {
-            probabilities<S::BF16, 0, N / 2>(s, a.scale_log2, lse, band, masked, a.hides_keys, key,
-                                             row + lane % 4 * 2);
+            weigh<0, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (!EARLY) {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
-            steps.weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
+            steps.weigh_lightly<S::BF16, S::TABLED>(s, lse, slope(n), drop);
             if constexpr (!S::BF16) {
                 note_weights<0, N>(s, a.grads.problem.dropout.on);
             }
@@ -220,10 +256,9 @@ template <class S> struct OrderedGroup {
             steps.drop[0] = drop[0];
             steps.run<S::BF16, READS>(s, p, lse);
         } else if constexpr (EARLY && S::LIGHT) {
-            steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, drop);
+            steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, slope(n), drop);
         } else if constexpr (!S::DROPS) {
-            probabilities<S::BF16, N / 2, N / 2>(s, a.scale_log2, lse, band, masked, a.hides_keys,
-                                                 key, row + lane % 4 * 2);
+            weigh<N / 2, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
             if constexpr (EARLY) {
                 retire_keys<1>(n);
             }
@@ -251,6 +286,12 @@ template <class S> struct OrderedGroup {
         if constexpr (MORE && EARLY && S::DROPS) {
             steps_of(n + 1).find_dropped(drop);
         }
+        if constexpr (MORE && S::TABLED) {
+            steps_of(n + 1).template fetch<S::STEP, READS>();
+        }
+        if constexpr (MORE && S::MASKED) {
+            read_mask(memory, n + 1, shown);
+        }
         if constexpr (!S::BF16) {
             add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
         }
@@ -262,7 +303,7 @@ template <class S> struct OrderedGroup {
         wgmma::hold(s);
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         query.stage(memory.sums());
-        if constexpr (MORE && (S::TABLED || S::STEPPED)) {
+        if constexpr (MORE && S::STEPPED && !S::TABLED) {
             steps_of(n + 1).template fetch<S::STEP, READS>();
         }
     }
@@ -276,7 +317,7 @@ template <class S> struct OrderedGroup {
         if (o.all == 0) {
             return;
         }
-        if (!S::STEPPED && a.hides_keys) {
+        if (HIDES && a.hides_keys) {
             clear_hidden<S>(a, memory, o.item);
         }
         uint32_t n = first_tile();
@@ -287,6 +328,9 @@ template <class S> struct OrderedGroup {
         }
         if constexpr (EARLY && S::DROPS) {
             steps_of(n).find_dropped(drop);
+        }
+        if constexpr (S::MASKED) {
+            read_mask(memory, n, shown);
         }
         wgmma::wait<0>();
         wgmma::hold(s);
@@ -330,7 +374,7 @@ template <class S> struct OrderedGroup {
         if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
             return;
         }
-        if (!S::STEPPED && a.hides_keys) {
+        if (HIDES && a.hides_keys) {
             drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
         }
         const bool faint = has_faint_keys({terms[0], terms[1]}, {terms[2], terms[3]});

@@ -13,6 +13,7 @@
 #pragma once
 #include "cuda/backward/params.h"
 #include "cuda/kernel/backward/range_sm90.cuh"
+#include "cuda/kernel/backward/stores_sm90.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
@@ -25,7 +26,10 @@ enum GradSteps {
     GRAD_STEPPED = 2,
     GRAD_TABLED = 4,
     GRAD_LIGHT_TABLED = GRAD_LIGHT | GRAD_TABLED,
-    GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED
+    GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED,
+    GRAD_SLOPED = 8,  /* ALiBi alone */
+    GRAD_MASKED = 16, /* a mask alone, of which tiles come by TMA, as of the next one */
+    GRAD_BIASED = 32  /* a bias of the inputs' type alone */
 };
 
 /* ROOM: bytes of P, dS and sums of dQ in shared memory. STAYS: a CTA does one item after the other,
@@ -34,21 +38,27 @@ template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS =
           bool STAYS_ = false, int FIXED_ = 128>
 struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
-                          TABLED = (STEPS & GRAD_TABLED) != 0, DROPS = STEPS != GRAD_SCALED,
-                          LIGHT = DROPS && !STEPPED, STAYS = STAYS_, WIDE = FIXED_ == 64,
+                          TABLED = (STEPS & GRAD_TABLED) != 0, LIGHT = (STEPS & GRAD_LIGHT) != 0,
+                          DROPS = LIGHT || STEPPED, SLOPED = STEPS == GRAD_SLOPED,
+                          MASKED = STEPS == GRAD_MASKED, BIASED = STEPS == GRAD_BIASED,
+                          TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED,
+                          HAS_HEADS = STEPS != GRAD_SCALED, STAYS = STAYS_, WIDE = FIXED_ == 64,
                           OUTSIDE = LIGHT && BF16; /* the factor of dropout is not in dS */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          BOX = ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
     /* Tables leave dO two stages of its own, since dK reads Q last. */
-    static constexpr bool APART = TABLED && STAGES == 3;
+    static constexpr bool APART = (TABLED || BIASED) && STAGES == 3;
     static constexpr int D_O_STAGES = APART ? 2 : STAGES;
     static constexpr int SCORES_AT = 2 * FIXED_BYTES + (STAGES + D_O_STAGES) * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES + ROOM,
                          APART_AT = BARRIERS_AT - (APART ? ATTN_GRAD_APART_BYTES : 0),
-                         TABLES_AT = APART_AT - ATTN_GRAD_TABLE_BYTES(STEP);
+                         TABLES_AT =
+                             TILED ? SUMS_AT + SUMS_BYTES : APART_AT - ATTN_GRAD_TABLE_BYTES(STEP),
+                         TABLE_BYTES = STEP * 128 * (BIASED ? 2 : 1), /* TILED */
+        TILED_AT = APART_AT - 16;                                     /* barriers of that */
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
     static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, 2 * FIXED, STEP, STAGES, ROOM);
@@ -139,6 +149,19 @@ template <class S> struct GradMemory {
     {
         return base + S::SUMS_AT;
     }
+    /* TILED: of a tile of the mask or bias, which has one stage; and where it lies: rows of 128
+     * bytes, keys of a bias in chunks of 64 */
+    __device__ __forceinline__ StageBarriers<1> table_stage() const
+    {
+        return {base + S::TILED_AT};
+    }
+    __device__ __forceinline__ uint32_t table() const
+    {
+        static_assert(
+            !S::TILED || (S::TABLES_AT % 1024 == 0 && S::TABLES_AT + S::TABLE_BYTES <= S::TILED_AT),
+            "room");
+        return base + S::TABLES_AT;
+    }
     /* where the warp that asks has its part of a tile's bias, and behind it of the mask */
     __device__ __forceinline__ uint32_t tables() const
     {
@@ -199,6 +222,9 @@ template <class S> struct GradMemory {
         stages().init(loaders);
         if constexpr (S::APART) {
             d_o_stages().init(1);
+        }
+        if constexpr (S::TILED) {
+            table_stage().init(1);
         }
         ptx::fence_mbarrier_init();
     }
@@ -284,107 +310,4 @@ __device__ __forceinline__ void note_block(const attn_cuda_backward_params &a, i
                                            bool bad)
 {
     a.bad[block] = bad;
-}
-
-/* Lane l of each four gets word l of all of them, in their order. */
-__device__ __forceinline__ void transpose_words(uint32_t (&x)[4])
-{
-    const bool odd = ptx::thread() % 2, high = ptx::thread() / 2 % 2;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        const uint32_t got = __shfl_xor_sync(~0u, odd ? x[i] : x[i + 1], 1);
-        x[i] = odd ? got : x[i], x[i + 1] = odd ? x[i + 1] : got;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t got = __shfl_xor_sync(~0u, high ? x[i] : x[i + 2], 2);
-        x[i] = high ? got : x[i], x[i + 2] = high ? x[i + 2] : got;
-    }
-}
-
-/* Eight columns of a row of 16-bit elements, which is aligned (backward/plan.c). */
-__device__ __forceinline__ void store_eight(char *row, int column, int columns,
-                                            const uint32_t (&x)[4])
-{
-    uint32_t *const to = (uint32_t *)(row + (int64_t)column * 2);
-    if (column + 8 <= columns) {
-        *(uint4 *)to = make_uint4(x[0], x[1], x[2], x[3]);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (column + 2 * i < columns) {
-            to[i] = x[i];
-        }
-    }
-}
-
-/* Stores two neighbouring columns of a row of a gradient. */
-__device__ __forceinline__ void store_pair(const attn_tensor &t, char *row, int column, int columns,
-                                           float x, float y)
-{
-    if (column >= columns) {
-        return;
-    }
-    if (t.dtype == ATTN_F32) {
-        *(float2 *)(row + (int64_t)column * 4) = make_float2(x, y);
-    } else {
-        *(uint32_t *)(row + (int64_t)column * 2) =
-            t.dtype == ATTN_BF16 ? ptx::pack_half<true>(x, y) : ptx::pack_half<false>(x, y);
-    }
-}
-
-__device__ __forceinline__ bool is_bad(float x, float y)
-{
-    return !(fabsf(x) < INFINITY) || !(fabsf(y) < INFINITY);
-}
-
-/* 32 columns of a row of a gradient, of whose eights this lane has two each, as accumulators lie.
- * All lanes of the warp; inside: the row is there. Returns whether an element is not finite. */
-__device__ __forceinline__ bool store_row(const attn_tensor &t, char *row, int column,
-                                          const float (&x)[4][2], bool inside)
-{
-    const int lane = ptx::thread() % 4, columns = (int)t.shape[3];
-    bool bad = false;
-    uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        bad |= inside && is_bad(x[i][0], x[i][1]);
-        words[i] = t.dtype == ATTN_BF16 ? ptx::pack_half<true>(x[i][0], x[i][1])
-                                        : ptx::pack_half<false>(x[i][0], x[i][1]);
-        if (inside && t.dtype == ATTN_F32) {
-            store_pair(t, row, column + 8 * i + 2 * lane, columns, x[i][0], x[i][1]);
-        }
-    }
-    transpose_words(words);
-    if (inside && t.dtype != ATTN_F32) {
-        store_eight(row, column + 8 * lane, columns, words);
-    }
-    return bad;
-}
-
-/* Stores 64 rows of sums times a factor in a gradient, columns from `column` on; `left` rows are
- * there. Returns true if an element is not finite. */
-template <int N>
-__device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&sum)[N],
-                                           float factor, int batch, int64_t first, int head,
-                                           int left, int column = 0)
-{
-    bool bad = false;
-#pragma unroll
-    for (int half = 0; half < 2 && t.data != NULL; half++) {
-        const int first_row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4,
-                  r = (N > 32 ? first_row : ptx::opaque(first_row)) + 8 * half; /* or it spills */
-        char *const row = attn_at(&t, batch, first + r, head, 0);
-#pragma unroll
-        for (int j = 0; j < N / 4; j += 4) {
-            float x[4][2];
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[i / 2][i % 2] = sum[4 * (j + i / 2) + 2 * half + i % 2] * factor;
-            }
-            bad |= store_row(t, row, column + 8 * j, x, r < left);
-        }
-    }
-    return bad;
 }

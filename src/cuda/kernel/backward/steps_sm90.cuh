@@ -95,26 +95,27 @@ struct StepTile : ScoreTile {
     }
 
     /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone, or
-     * TABLED: with tables. */
+     * TABLED: with tables. slope: in units of exponents (loader_sm90.cuh). */
     template <bool BF16, bool TABLED, int N>
-    __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse,
+    __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse, const int &slope,
                                                   const uint32_t (&words)[N / 32]) const
     {
         const attn_problem &p = a.grads.problem;
         make_exponents<0, 2 * N>(s, a.scale_log2, lse);
-        if constexpr (TABLED) {
+        if constexpr (TABLED && BF16) {
+            await_copies();
+            if (a.steps.bias == ATTN_CUDA_COPIED_2) {
+                add_copied<BF16>(s);
+            }
+            if (a.steps.mask_copied) {
+                hide_copied(s);
+            }
+        } else if constexpr (TABLED) { /* it has no register for bits */
             await_tables<2 * N>(BF16);
-            add_bias<BF16>(s);
+            add_copied<BF16>(s);
         }
         if (p.alibi.data != NULL) {
-            const float slope = load_real<float>(first_of(p.alibi), p.alibi.dtype) *
-                                -1.4426950408889634f,
-                        distance = (float)(row + sequence.diagonal - key);
-#pragma unroll
-            for (int e = 0; e < N; e++) {
-                const float far = distance + (float)(row_of(e) - row - key_of(e) + key);
-                s[e] = fmaf(slope, fabsf(far), s[e]);
-            }
+            add_slope<0, 2 * N>(s, __int_as_float(slope), (float)(row + sequence.diagonal - key));
         }
         if (!TABLED && a.hides_keys) {
             limit_exponents<BF16, 0, 2 * N>(s);
@@ -129,17 +130,25 @@ struct StepTile : ScoreTile {
         }
     }
 
-    template <bool BF16, int N> __device__ __forceinline__ void add_bias(float (&s)[N]) const
+    template <bool BF16, int N> __device__ __forceinline__ void add_copied(float (&s)[N]) const
     {
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             uint32_t x[4];
             load_bias(x, bias_table(), j);
+            add_bias<BF16>(s + 8 * j, x);
+        }
+    }
+    template <int N> __device__ __forceinline__ void hide_copied(float (&s)[N]) const
+    {
+        const bool repeats = a.steps.mask_row == 0;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 b = ptx::unpack_half<BF16>(x[i]);
-                s[8 * j + 2 * i] = fmaf(b.x, 1.4426950408889634f, s[8 * j + 2 * i]);
-                s[8 * j + 2 * i + 1] = fmaf(b.y, 1.4426950408889634f, s[8 * j + 2 * i + 1]);
+        for (int i = 0; i < N / 32; i++) {
+            const int row_at = repeats ? 2 * N - 1 : 64 * i + ptx::thread() % 32;
+            const uint32_t bits =
+                read_bits(mask_table<2 * N>() + row_at * 16, repeats ? 0 : 32 * 16);
+            if (!__all_sync(~0u, bits == ~0u)) {
+                hide_exponents<64>(s + 32 * i, bits);
             }
         }
     }

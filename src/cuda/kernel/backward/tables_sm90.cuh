@@ -83,6 +83,74 @@ __device__ __forceinline__ void hide_masked(uint32_t bias, uint32_t mask, bool r
     }
 }
 
+/* Where read_bits has element e of 32. */
+__device__ __forceinline__ constexpr int bit_of(int e)
+{
+    return e % 4 * 8 + e / 4;
+}
+
+/* Reads a bit for each of a thread's elements (ScoreTile) in 64 rows of a mask: 1 where it shows.
+ * A transposed matrix of 8 rows gives a lane bytes of two neighbouring keys and two rows; eight of
+ * them side by side in the bits of bytes are a word, and two lanes have what a lane needs. at: the
+ * lane's row of the first 32, its 16 keys; further: bytes to that of the next 32. All lanes. */
+__device__ __forceinline__ uint32_t read_bits(uint32_t at, uint32_t further)
+{
+    const int lane = ptx::thread() % 32, from = lane / 8 * 4 + lane % 4;
+    uint32_t x[2][4], word = 0;
+    mma::load_4<true>(x[0], at);
+    mma::load_4<true>(x[1], at + further);
+    const uint32_t any =
+        (x[0][0] | x[0][1] | x[0][2] | x[0][3]) | (x[1][0] | x[1][1] | x[1][2] | x[1][3]);
+    if (__any_sync(~0u, any & ~0x01010101)) { /* rare: most masks are of 0 and 1 */
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i / 4][i % 4] = byte_flags(x[i / 4][i % 4]) >> 7;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        word += x[i / 4][i % 4] << i;
+    }
+    const uint32_t low = __shfl_sync(~0u, word, from), high = __shfl_sync(~0u, word, from + 16);
+    return ptx::permute(low, high, lane & 4 ? 0x7531 : 0x6420);
+}
+
+/* Makes exponents of 32 rows, or 64, that a mask hides minus infinity; bits: of 64 rows, of which
+ * the first 32 are behind each other in each byte. A byte's bits come one after the other: one
+ * instruction makes predicates of seven. All lanes. */
+template <int ROWS> __device__ __forceinline__ void hide_exponents(float *s, uint32_t bits)
+{
+    constexpr int EACH = ROWS / 8; /* bits of a byte */
+#pragma unroll
+    for (int i = 0; i < ROWS / 2; i++) {
+        const int e = i % EACH * 4 + i / EACH;
+        s[e] = bits >> bit_of(e) & 1 ? s[e] : -INFINITY;
+    }
+}
+
+/* Adds a bias of eight elements, packed, to exponents. */
+template <bool BF16> __device__ __forceinline__ void add_bias(float *s, const uint32_t (&x)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 b = ptx::unpack_half<BF16>(x[i]);
+        s[2 * i] = fmaf(b.x, 1.4426950408889634f, s[2 * i]);
+        s[2 * i + 1] = fmaf(b.y, 1.4426950408889634f, s[2 * i + 1]);
+    }
+}
+
+/* Adds ALiBi to exponents of rows FROM .. FROM + ROWS - 1 of a tile. distance: of element 0, its
+ * position minus that of its key. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void add_slope(float (&s)[N], float slope, float distance)
+{
+#pragma unroll
+    for (int e = FROM / 2; e < (FROM + ROWS) / 2; e++) {
+        const float far = distance + (float)(e / 4 * 8 + e % 2 - e / 2 % 2 * 8);
+        s[e] = fmaf(slope, fabsf(far), s[e]);
+    }
+}
+
 /* A thread's part of a tile: element e is of key + 8 (e / 2 % 2) and of row + 8 (e / 4) + e % 2. */
 struct ScoreTile {
     const attn_cuda_backward_params &a;
@@ -166,11 +234,16 @@ struct ScoreTile {
         copy_table<ROWS, WIDTH>(to, first_of(t) + (left > 0 ? first_key : 0) * (WIDTH / 16),
                                 row_step, left * (WIDTH / 16), row - lane % 4 * 2, t.shape[2] - 1);
     }
-    /* Waits for copies. wide: elements of the table are bf16. All lanes. */
-    template <int ROWS> __device__ __forceinline__ void await_tables(bool wide) const
+    /* Waits for copies. All lanes. */
+    static __device__ __forceinline__ void await_copies()
     {
         ptx::copy_async_wait<0>();
         __syncwarp();
+    }
+    /* The same, and makes the mask part of the bias. wide: elements of the table are bf16. */
+    template <int ROWS> __device__ __forceinline__ void await_tables(bool wide) const
+    {
+        await_copies();
         if (a.steps.mask_copied) {
             const bool biased = a.steps.bias == ATTN_CUDA_COPIED_2;
             hide_masked<ROWS>(bias_table(), mask_table<ROWS>(), a.steps.mask_row == 0, biased,

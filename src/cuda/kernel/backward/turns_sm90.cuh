@@ -27,9 +27,14 @@
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
 
+template <int D, int STEP, GradSteps STEPS>
+constexpr int GRAD_ROOM = STEPS == GRAD_MASKED ? ATTN_GRAD_MASK_ROOM(D, STEP)
+                          : STEPS == GRAD_BIASED
+                              ? ATTN_GRAD_BIAS_ROOM(D, STEP)
+                              : ATTN_GRAD_ROOM(D, STEP, (STEPS & GRAD_TABLED) != 0);
+
 template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED, bool STAYS = false>
-using OrderShape = GradShape<DTYPE, D, STEP, STAGES,
-                             ATTN_GRAD_ROOM(D, STEP, (STEPS & GRAD_TABLED) != 0), STEPS, STAYS>;
+using OrderShape = GradShape<DTYPE, D, STEP, STAGES, GRAD_ROOM<D, STEP, STEPS>, STEPS, STAYS>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {
