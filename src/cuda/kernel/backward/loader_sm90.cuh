@@ -66,7 +66,8 @@ template <class S> struct OrderedLoader {
             const int head = row_of[S::STAGES + n % S::STAGES];
             const float slope = load_real<float>(
                 attn_at_broadcast(&alibi, o.item.sequence.index, head, 0, 0), alibi.dtype);
-            row_of[2 * S::STAGES + n % S::STAGES] = __float_as_int(slope * -1.4426950408889634f);
+            row_of[2 * S::STAGES + n % S::STAGES] =
+                (int)__float_as_uint(slope * -1.4426950408889634f);
         }
     }
     /* The tile of a mask or bias. */

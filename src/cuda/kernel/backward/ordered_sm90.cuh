@@ -160,7 +160,7 @@ template <class S> struct OrderedGroup {
         }
         make_exponents<FROM, ROWS>(s, a.scale_log2, lse);
         if constexpr (S::SLOPED) {
-            add_slope<FROM, ROWS>(s, __int_as_float(slope(n)),
+            add_slope<FROM, ROWS>(s, __uint_as_float((uint32_t)slope(n)),
                                   (float)(row + o.item.sequence.diagonal - key));
         }
         if constexpr (S::BIASED) {

@@ -115,7 +115,8 @@ struct StepTile : ScoreTile {
             add_copied<BF16>(s);
         }
         if (p.alibi.data != NULL) {
-            add_slope<0, 2 * N>(s, __int_as_float(slope), (float)(row + sequence.diagonal - key));
+            add_slope<0, 2 * N>(s, __uint_as_float((uint32_t)slope),
+                                (float)(row + sequence.diagonal - key));
         }
         if (!TABLED && a.hides_keys) {
             limit_exponents<BF16, 0, 2 * N>(s);
