@@ -299,8 +299,8 @@ ATTN_INLINE void nibble_weights(uint16_t *w, const attn_values *v, const float *
     }
 }
 
-/* Half of 128 columns of OT from c on, as far as there are, for four lanes, of which the first `only`
- * has a row: the lower or the upper 16 of each 32. */
+/* Half of 128 columns of OT from c on, as far as there are, for four lanes, or for the first one
+ * `only`: the lower or the upper 16 of each 32. */
 ATTN_INLINE void nibble_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *w,
                                 int64_t n, const float *alpha, const bool upper,
                                 const bool only)
