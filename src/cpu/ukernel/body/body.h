@@ -32,7 +32,7 @@
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
  *                                      element as a float, or none of them; f32 only
- *   v_column_i8(x,j) v_column_i4(x,j) v_column_f8   codes of column j of dwords, and
+ *   v_column_i8(x,j) v_column_i4 v_column_e4m3 v_column_e5m2   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
  *   v_lanes_at(x,at)                   lanes at[0], at[1] .. of x, or not; f32 only
  *   v_quotient v_can_quotient v_can_quotients, v_pair_f16 v_pair_bf16, or not: see vec_avx512.h

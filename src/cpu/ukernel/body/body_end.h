@@ -47,6 +47,8 @@
 #undef v_column_i8
 #undef v_column_i4
 #undef v_column_f8
+#undef v_column_e4m3
+#undef v_column_e5m2
 #undef v_any_beyond
 #undef v_low_halves
 #undef v_high_halves

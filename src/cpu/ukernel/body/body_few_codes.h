@@ -28,8 +28,8 @@ ATTN_INLINE vec FN(column)(const vec *x, int i, const int32_t dtype)
 {
     return dtype == ATTN_I4X2   ? v_column_i4(x[i / 8], i % 8)
            : dtype == ATTN_I8   ? v_column_i8(x[i / 4], i % 4)
-           : dtype == ATTN_E4M3 ? v_column_f8(x[i / 4], i % 4, 4, 0x87f00000u, 0x1p120f)
-                                : v_column_f8(x[i / 4], i % 4, 3, 0x8fe00000u, 0x1p112f);
+           : dtype == ATTN_E4M3 ? v_column_e4m3(x[i / 4], i % 4)
+                                : v_column_e5m2(x[i / 4], i % 4);
 }
 
 /* Adds 32 columns of the keys, of which x holds dwords, to the sums. */

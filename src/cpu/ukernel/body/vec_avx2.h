@@ -90,6 +90,10 @@
         32 - (bits)))
 #define v_column_i8(x, j) v_column(x, 8, j)
 #define v_column_i4(x, j) v_column(x, 4, j)
+/* Of floats of 8 bits: moved `shift` bits down from the top, sign and rest are an f32 that is
+ * 1 / factor of the code, subnormal for small codes. Codes that are not finite are wrong. */
+#define v_column_e4m3(x, j) v_column_f8(x, j, 4, 0x87f00000u, 0x1p120f)
+#define v_column_e5m2(x, j) v_column_f8(x, j, 3, 0x8fe00000u, 0x1p112f)
 #define v_column_f8(x, j, shift, mask, factor)                                             \
     _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(                                     \
                       _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_castps_si256(x),           \

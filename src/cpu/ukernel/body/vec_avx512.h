@@ -91,15 +91,29 @@ ATTN_INLINE vec v_add_quads(vec to, vec x)
     _mm512_permutexvar_ps(                                                          \
         _mm512_srlv_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(4 * (j))),      \
         _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1))
-/* The same of floats of 8 bits: moved `shift` bits down from the top, sign and rest are an f32 that
- * is 1 / factor of the code. Codes beyond `last` are not finite, and wrong. */
-#define v_column_f8(x, j, shift, mask, factor)                                             \
-    _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(                                     \
-                      _mm512_srai_epi32(_mm512_sllv_epi32(_mm512_castps_si512(x),           \
-                                                          _mm512_set1_epi32(24 - 8 * (j))), \
-                                        shift),                                             \
-                      _mm512_set1_epi32((int)(mask)))),                                     \
-                  v_set1(factor))
+/* The same of floats of 8 bits with `shift` - 1 bits of exponent, e4m3 and e5m2: as bf16, whose
+ * exponent is `bias` higher, columns j and j + 2 at once. Small codes come from a table: moved into
+ * an f32 they would be subnormal, which multiplications of some processors take a hundred cycles
+ * for. Codes that are not finite are wrong. */
+#define v_column_e4m3(x, j) column_f8(_mm512_castps_si512(x), j, 4, 0x7800, 120, small_e4m3)
+#define v_column_e5m2(x, j) column_f8(_mm512_castps_si512(x), j, 3, 0x7c00, 112, small_e5m2)
+static const uint16_t small_e4m3[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60},
+                      small_e5m2[8] = {0, 0x3780, 0x3800, 0x3840};
+ATTN_INLINE vec column_f8(__m512i x, const int j, const int shift, const int exponent,
+                          const int bias, const uint16_t *small)
+{
+    const __m512i of = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)small));
+    const __m512i code = j % 2 ? x : _mm512_slli_epi16(x, 8); /* in the upper bytes of words */
+    const __m512i low = j % 2 ? _mm512_srli_epi16(x, 8) : x, sign = _mm512_set1_epi16((short)0x8000);
+    const __mmask32 is_small = _mm512_testn_epi16_mask(code, _mm512_set1_epi16((short)exponent));
+    __m512i word = _mm512_srlv_epi16(code, _mm512_set1_epi16((short)shift));
+    word = _mm512_and_si512(word, _mm512_set1_epi16((short)(0x7f << (8 - shift))));
+    word = _mm512_add_epi16(word, _mm512_set1_epi16((short)(bias << 7)));
+    word = _mm512_mask_permutexvar_epi16(word, is_small, low, of);
+    word = _mm512_ternarylogic_epi32(word, code, sign, 0xf8); /* | x & y */
+    return _mm512_castsi512_ps(j < 2 ? _mm512_slli_epi32(word, 16)
+                                     : _mm512_and_si512(word, _mm512_set1_epi32((int)0xffff0000)));
+}
 #define v_any_beyond(x, last)                                                              \
     (_mm512_cmpgt_epi8_mask(                                                               \
          _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi8(0x7f)),                  \
