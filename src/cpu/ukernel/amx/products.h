@@ -1,21 +1,12 @@
 /*
- * products.h: sums of products of parts on AMX tiles, of 16 or 32 rows of A and 16 or 32 columns
- * of B. Included by pairs/body.h, with its parameters.
- *
- * Tiles have numbers of their own, since instructions name them:
- *
- *              columns 0 .. 15   columns 16 .. 31        A
- *     LOW            0                  1                4     16 rows
- *     HIGH           2                  3                5     the next 16
- *     B              6                  7
+ * products.h: sums of products of parts on AMX tiles (sums.h), of 16 or 32 rows of A and 16 or 32
+ * columns of B. Included by pairs/body.h, with its parameters.
  */
+#include "cpu/ukernel/amx/sums.h"
 
 enum { PRODUCTS = sizeof products / sizeof products[0] };
 
-/* Which rows. */
-enum { LOW = 1, HIGH = 2, BOTH = LOW | HIGH };
-
-/* What is computed: its rows; 32 columns (`wide`) or 16; its order:
+/* What is computed: its rows; its columns; its order:
  *
  *   passes  the small products of parts step by step, then the large one over all steps: only the
  *           latter rounds at the size of the sum. For scores, whose errors count most.
@@ -23,39 +14,6 @@ enum { LOW = 1, HIGH = 2, BOTH = LOW | HIGH };
  *
  * Between products some of a softmax is done `meanwhile`, unless that is NULL. Arguments named so
  * are constants where these functions are inlined. */
-
-ATTN_INLINE void zero_sums(const int rows, const bool wide)
-{
-    if (rows & LOW) {
-        TILE_ZERO(0);
-        if (wide) {
-            TILE_ZERO(1);
-        }
-    }
-    if (rows & HIGH) {
-        TILE_ZERO(2);
-        if (wide) {
-            TILE_ZERO(3);
-        }
-    }
-}
-
-/* Stores to 32 rows of 32 floats, or to 16 of them. */
-ATTN_INLINE void store_sums(float *to, const int rows, const bool wide)
-{
-    if (rows & LOW) {
-        TILE_STORE(0, to, STRIDE);
-        if (wide) {
-            TILE_STORE(1, to + TILE, STRIDE);
-        }
-    }
-    if (rows & HIGH) {
-        TILE_STORE(2, to + TILE * STRIP, STRIDE);
-        if (wide) {
-            TILE_STORE(3, to + TILE * STRIP + TILE, STRIDE);
-        }
-    }
-}
 
 ATTN_INLINE void load_a(const uint16_t *a, const factors *f, int part, const int rows)
 {
@@ -205,20 +163,6 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
 /* A strip's factors that change nothing. */
 static const float ones[STRIP] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-
-/* to[16 rows] = to alpha + the fresh sums in `sum`, or without alpha (NULL) these. */
-ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, const float *alpha,
-                          const bool wide)
-{
-    const int lanes = wide ? STRIP : VL;
-    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
-        ATTN_UNROLL for (int lane = 0; lane < lanes; lane += VL)
-        {
-            const vec x = v_load(sum + i + lane);
-            v_store(to + lane, alpha ? v_fma(v_load(to + lane), v_load(alpha + lane), x) : x);
-        }
-    }
-}
 
 /* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns; without alpha (NULL) to = A
  * B. The sums of 16 rows are added while the products of later rows run, as in

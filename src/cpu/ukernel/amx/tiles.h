@@ -18,11 +18,6 @@
 
 #include "cpu/ukernel/pairs/pairs.h"
 
-enum {
-    TILE = 16,
-    STRIDE = STRIP * 4 /* bytes from row to row of QT, S, P and OT */
-};
-
 /* A product of part `a` of A and part `b` of B. */
 typedef struct part_product {
     int a, b;

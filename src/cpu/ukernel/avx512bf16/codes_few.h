@@ -19,13 +19,6 @@ ATTN_INLINE vec in_quarters(vec scales, int i)
     return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(i)), scales);
 }
 
-/* Reads 16 scales side by side. */
-ATTN_INLINE vec load_scales(const attn_row_codes *codes, int64_t at)
-{
-    return codes->dtype == ATTN_F16 ? v_load_f16((const uint16_t *)codes->scale + at)
-                                    : v_load((const float *)codes->scale + at);
-}
-
 /* Puts scales of keys key .. key+15 one by one; those beyond n - 1 are that of this key. */
 static void put_scales(quad_scales *scales, const attn_row_codes *codes, int64_t key, int64_t n,
                        int64_t groups)

@@ -12,7 +12,6 @@
  *         order of the columns, then in that of i4x2 (nibble_order)
  */
 enum {
-    RUN = 128,
     PANEL_KEYS = ATTN_KEY_BLOCK + 4, /* products read four keys at a time */
     Q_STEP = 4 * VL * 2              /* from eight columns of few rows to the next */
 };
@@ -22,11 +21,6 @@ typedef struct k_form {
     int64_t group;
     bool nibbles;
 } k_form;
-
-static int64_t pad32(int64_t d)
-{
-    return (d + 31) / 32 * 32;
-}
 
 static float *k_scales(void *k, int64_t d)
 {
@@ -42,13 +36,6 @@ static uint64_t k_bytes(int64_t d)
 {
     return PANEL_KEYS * ((uint64_t)pad32(d) * 2 + (uint64_t)pad32(d) / 32 * sizeof(float)) +
            sizeof(k_form);
-}
-
-/* Columns of the run from column c on. */
-ATTN_INLINE int64_t run_columns(int64_t c, int64_t group)
-{
-    const int64_t left = group - c % group;
-    return left < RUN ? left : RUN;
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
@@ -110,17 +97,6 @@ ATTN_INLINE void copy_rows(uint16_t *copies, const dwords *row, int64_t c, int64
     }
 }
 
-/* Columns c .. c+31 of a row of Q in pairs, times a factor; 0 for NULL. */
-ATTN_INLINE dwords q_pairs(const uint16_t *row, int64_t stride, int64_t c, int64_t d, vec factor)
-{
-    uint16_t column[32] = {0};
-    for (int64_t i = c; row && i < c + 32 && i < d; i++) {
-        column[i - c] = row[i * stride];
-    }
-    const dwords x = d_load(column);
-    return d_pairs(v_mul(d_floats(x), factor), v_mul(d_odd_floats(x), factor));
-}
-
 static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
                    double factor, int lanes)
 {
@@ -128,10 +104,7 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
     for (int64_t c = 0; c < d; c += 32) {
         for (int lane = 0; lane < lanes; lane += VL) {
             dwords x[VL];
-            for (int i = 0; i < VL; i++) {
-                x[i] = q_pairs(row[lane + i], stride, c, d, v_set1((float)factor));
-            }
-            transpose16((uint32_t *)qt + c / 2 * STRIP + lane, STRIP, x);
+            pack_pairs(qt, x, row + lane, lane, stride, c, d, factor);
             if (lanes <= FEW_f32) {
                 copy_rows(q_copies(qt, d), x, c, d, lanes);
             }

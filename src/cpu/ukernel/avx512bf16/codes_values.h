@@ -78,27 +78,6 @@ static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv
     return any;
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
-
-/* W of n keys, the scales of which are `step` apart, and `width` vectors of lanes. A NaN stays one:
- * results tell by it that they must be done again. */
-ATTN_INLINE void scale_weights(uint16_t *w, const float *p, const float *scale, int64_t step,
-                               int64_t n, const int width)
-{
-    for (int64_t key = 0; key < n; key += 2, w += 2 * STRIP, p += 2 * STRIP) {
-        ATTN_UNROLL for (int i = 0; i < width; i++)
-        {
-            const vec a = v_mul(v_load(p + i * VL), v_set1(scale[key * step]));
-            dwords odd = d_zero();
-            if (key + 1 < n) {
-                odd = d_rounded_number(
-                    v_mul(v_load(p + STRIP + i * VL), v_set1(scale[(key + 1) * step])));
-            }
-            d_store(w + i * 2 * VL, d_upper_halves(d_rounded_number(a), odd));
-        }
-    }
-}
-
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* Columns first .. last-1 of OT = OT alpha + V^T W for `width` vectors of lanes; without alpha

@@ -85,6 +85,36 @@ ATTN_INLINE dwords nibble_numbers(dwords x, const numbers *of)
     return _mm512_permutexvar_epi16(x, of->low[0]);
 }
 
+/* The first n of 64 bytes, or of 16, the others 0. */
+ATTN_INLINE dwords load_bytes(const char *at, int64_t n)
+{
+    return n >= 64 ? d_load(at) : _mm512_maskz_loadu_epi8(((__mmask64)1 << (n > 0 ? n : 0)) - 1, at);
+}
+
+ATTN_INLINE __m128i load_few_bytes(const char *at, int64_t n)
+{
+    return n >= 16 ? _mm_loadu_si128((const __m128i *)(const void *)at)
+                   : _mm_maskz_loadu_epi8((__mmask16)((1 << (n > 0 ? n : 0)) - 1), at);
+}
+
+/* The numbers of the first n of 64 codes side by side, 32 each, the others 0. */
+ATTN_INLINE void line_numbers(dwords *to, const char *at, int64_t n, const numbers *of,
+                              const int32_t dtype)
+{
+    if (dtype == ATTN_I4X2) {
+        ATTN_UNROLL for (int i = 0; i < 2; i++)
+        {
+            const dwords x = _mm512_cvtepu8_epi32(load_few_bytes(at + 16 * i, n / 2 - 16 * i));
+            to[i] = nibble_numbers(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), of);
+        }
+    } else {
+        const dwords order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        dwords low, high;
+        number_halves(&low, &high, _mm512_permutexvar_epi64(order, load_bytes(at, n)), of, dtype);
+        to[0] = _mm512_unpacklo_epi8(low, high), to[1] = _mm512_unpackhi_epi8(low, high);
+    }
+}
+
 /* Numbers of 16 codes side by side as floats. */
 ATTN_INLINE vec load_numbers(const char *codes, int32_t dtype)
 {
