@@ -181,8 +181,8 @@ ATTN_INLINE void end_run(const score_run *run, const int rows, const bool wide)
     }
 }
 
-/* Runs that follow each other on the tiles of LOW and HIGH: a run ends while the next one's products
- * run. */
+/* Runs that follow each other on the tiles of LOW and HIGH: a run ends while the products of the
+ * next one run. */
 typedef struct score_runs {
     score_run last; /* s: NULL if there is none */
     bool high;      /* the next run is on HIGH */

@@ -2,8 +2,8 @@
  * codes_values.h: OT = V^T W from codes on AMX tiles. W is P times the scale of a key, rounded to
  * bf16 once for each group of columns; codes are exact in bf16.
  *
- *     V   [dv_pad][V_KEYS] numbers of codes, transposed, zero from the last packed key to a multiple
- *         of 32, then [group][key] scales, then the columns of a group
+ *     V   [dv_pad][V_KEYS] numbers of codes, transposed, zero from the last packed key to a
+ *         multiple of 32, then [group][key] scales, then the columns of a group
  *     W   [key / 2][32][2]            P times a scale: dword (key / 2, lane)
  *
  * For at most 16 rows O = W^T V, whose sums are the same: V then is squares of 32 keys, pairs of
@@ -72,9 +72,9 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
     uint64_t values = 0; /* a bit for each row whose scale is not finite */
     *v_group(v, dv_pad) = group;
     for (int64_t row = 0; row < n; row++) {
-        values |= (uint64_t)!row_scales(v_scales(v, dv_pad) + at + row, ATTN_KEY_BLOCK, src, row, dv,
-                                        src->codes.group)
-                  << row;
+        float *scale = v_scales(v, dv_pad) + at + row;
+        const bool finite = row_scales(scale, ATTN_KEY_BLOCK, src, row, dv, src->codes.group);
+        values |= (uint64_t)!finite << row;
     }
     switch (src->dtype) {
     case ATTN_I8:
@@ -164,37 +164,43 @@ static void pv(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_p
 
 /* ---- few rows -------------------------------------------------------------------------------- */
 
+/* Lays the scales of n keys group by group: to[group][64 keys]. */
+ATTN_INLINE void turn_scales(float *to, const float *from, int64_t n, int64_t groups)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    int64_t key = 0;
+    for (; groups == 4 && key + 4 <= n; key += 4) {
+        const vec x = _mm512_permutexvar_ps(order, v_load(from + 4 * key));
+        v_store_quads((float(*)[4])(to + key), ATTN_KEY_BLOCK / 4, x);
+    }
+    for (; key < n; key++) {
+        for (int64_t group = 0; group < groups; group++) {
+            to[group * ATTN_KEY_BLOCK + key] = from[key * groups + group];
+        }
+    }
+}
+
 /* W of four lanes and four keys, of which n have P, before they are packed. */
-ATTN_INLINE dwords weights_of_four(const float *p, const float *scale, int64_t step, int64_t n)
+ATTN_INLINE dwords weights_of_four(const float *p, const float *scale, int64_t n)
 {
     const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __mmask16 some = n >= 4 ? 0xffff : n > 0 ? (__mmask16)((1 << 4 * n) - 1) : 0;
-    vec by;
-    if (step == 1) {
-        by = _mm512_maskz_loadu_ps(n >= 4 ? 15 : some & 0x1111 ? (__mmask16)((1 << n) - 1) : 0, scale);
-    } else {
-        float each[4] = {0};
-        for (int64_t i = 0; i < 4 && i < n; i++) {
-            each[i] = scale[i * step];
-        }
-        by = v_load4(each);
-    }
-    return d_rounded_number(_mm512_maskz_mul_ps(
-        some, v_load_quads((const float(*)[4])p, STRIP / 4), _mm512_permutexvar_ps(first, by)));
+    const int64_t keys = n < 4 ? n > 0 ? n : 0 : 4;
+    const __mmask16 some = (__mmask16)((1 << 4 * keys) - 1), each = (__mmask16)((1 << keys) - 1);
+    const vec by = _mm512_permutexvar_ps(first, _mm512_maskz_loadu_ps(each, scale));
+    return d_rounded_number(
+        _mm512_maskz_mul_ps(some, v_load_quads((const float(*)[4])p, STRIP / 4), by));
 }
 
 /* Stores W of four lanes and 32 keys, of which n have P, as rows of W^T, 64 keys apart. */
-ATTN_INLINE void four_weights(uint16_t *w, const float *p, const float *scale, int64_t step,
-                              int64_t n)
+ATTN_INLINE void four_weights(uint16_t *w, const float *p, const float *scale, int64_t n)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     dwords x[4];
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
         const int64_t key = 8 * i;
-        const dwords a = weights_of_four(p + key * STRIP, scale + key * step, step, n - key),
-                     b = weights_of_four(p + (key + 4) * STRIP, scale + (key + 4) * step, step,
-                                         n - key - 4);
+        const dwords a = weights_of_four(p + key * STRIP, scale + key, n - key),
+                     b = weights_of_four(p + (key + 4) * STRIP, scale + key + 4, n - key - 4);
         /* pairs 4 i .. 4 i + 3 in quarters */
         x[i] = d_upper_halves(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
     }
@@ -204,26 +210,24 @@ ATTN_INLINE void four_weights(uint16_t *w, const float *p, const float *scale, i
 }
 
 /* The same of 16 lanes. */
-ATTN_INLINE void all_weights(uint16_t *w, const float *p, const float *scale, int64_t step,
-                             int64_t n)
+ATTN_INLINE void all_weights(uint16_t *w, const float *p, const float *scale, int64_t n)
 {
     uint16_t pairs[KEY_STEP * STRIP] __attribute__((aligned(64)));
     dwords x[TILE];
-    scale_weights(pairs, p, scale, step, n < KEY_STEP ? n : KEY_STEP, 1);
+    scale_weights(pairs, p, scale, 1, n < KEY_STEP ? n : KEY_STEP, 1);
     ATTN_UNROLL for (int i = 0; i < TILE; i++) x[i] =
         2 * i < n ? d_load(pairs + i * 2 * STRIP) : d_zero();
     transpose16((uint32_t *)(void *)w, KEY_STEP, x);
 }
 
 /* W^T of n keys for a group: [lane][64 keys]. */
-static void few_weights(uint16_t *w, const float *p, const float *scale, int64_t step, int64_t n,
-                        int lanes)
+static void few_weights(uint16_t *w, const float *p, const float *scale, int64_t n, int lanes)
 {
     for (int64_t key = 0; key < n; key += KEY_STEP) {
         if (lanes <= 4) {
-            four_weights(w + key, p + key * STRIP, scale + key * step, step, n - key);
+            four_weights(w + key, p + key * STRIP, scale + key, n - key);
         } else {
-            all_weights(w + key, p + key * STRIP, scale + key * step, step, n - key);
+            all_weights(w + key, p + key * STRIP, scale + key, n - key);
         }
     }
 }
@@ -233,8 +237,8 @@ enum { SQUARE = TILE * 2 * TILE };
 /* Stores pairs of two keys of the first n of 64 columns, a multiple of 32, in four squares: dword j
  * of square i is column 32 (i / 2) + i % 2 + 2 j of i4x2, else 32 (i / 2) + 4 (i % 2) + 8 (j / 4) +
  * j % 4. A row that is NULL is 0. */
-ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n,
-                           const numbers *of, const int32_t dtype)
+ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n, const numbers *of,
+                           const int32_t dtype)
 {
     if (dtype == ATTN_I4X2) {
         ATTN_UNROLL for (int i = 0; i < 2; i++)
@@ -282,8 +286,8 @@ ATTN_INLINE void pack_squares(uint16_t *to, const attn_values *v, int64_t key, i
 }
 
 /* Adds the sums of a square's columns, which lie [row][16], to OT. */
-ATTN_INLINE void add_square(float *ot, const float *sum, int64_t first, int64_t step, int64_t dv_pad,
-                            const float *alpha, int lanes)
+ATTN_INLINE void add_square(float *ot, const float *sum, int64_t first, int64_t step,
+                            int64_t dv_pad, const float *alpha, int lanes)
 {
     for (int lane = 0; lane < lanes; lane += 4) {
         float column[VL][4];
@@ -342,12 +346,18 @@ ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int
     uint16_t w[2][TILE * 2 * KEY_STEP] __attribute__((aligned(64))); /* of groups in turn */
     uint16_t square[4 * SQUARE] __attribute__((aligned(64)));
     const numbers of = numbers_of(dtype);
+    float turned[MOST_GROUPS * ATTN_KEY_BLOCK];
+    const float *scale = v->scale;
     int64_t made = 0; /* groups whose W is made */
+    if (v->groups > 1) {
+        turn_scales(turned, scale, n, v->groups);
+        scale = turned;
+    }
     for (int64_t c = 0; c < v->dv_pad; c += 64) {
         const int64_t group = c / v->group, next = (c + 32) / v->group,
                       upper = next < v->groups ? next : group;
         for (; made <= upper; made++) {
-            few_weights(w[made % 2], p, v->scale + made, v->groups, n, lanes);
+            few_weights(w[made % 2], p, scale + made * ATTN_KEY_BLOCK, n, lanes);
         }
         for (int64_t key = 0; key < n; key += KEY_STEP) {
             pack_squares(square, v, key, n, c, &of, dtype);

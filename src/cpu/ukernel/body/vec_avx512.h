@@ -102,14 +102,15 @@ static const uint16_t small_e4m3[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20
 ATTN_INLINE vec column_f8(__m512i x, const int j, const int shift, const int exponent,
                           const int bias, const uint16_t *small)
 {
-    const __m512i of = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)small));
+    const __m128i of = _mm_loadu_si128((const __m128i *)(const void *)small);
     const __m512i code = j % 2 ? x : _mm512_slli_epi16(x, 8); /* in the upper bytes of words */
-    const __m512i low = j % 2 ? _mm512_srli_epi16(x, 8) : x, sign = _mm512_set1_epi16((short)0x8000);
+    const __m512i low = j % 2 ? _mm512_srli_epi16(x, 8) : x;
+    const __m512i sign = _mm512_set1_epi16((short)0x8000);
     const __mmask32 is_small = _mm512_testn_epi16_mask(code, _mm512_set1_epi16((short)exponent));
     __m512i word = _mm512_srlv_epi16(code, _mm512_set1_epi16((short)shift));
     word = _mm512_and_si512(word, _mm512_set1_epi16((short)(0x7f << (8 - shift))));
     word = _mm512_add_epi16(word, _mm512_set1_epi16((short)(bias << 7)));
-    word = _mm512_mask_permutexvar_epi16(word, is_small, low, of);
+    word = _mm512_mask_permutexvar_epi16(word, is_small, low, _mm512_broadcast_i32x4(of));
     word = _mm512_ternarylogic_epi32(word, code, sign, 0xf8); /* | x & y */
     return _mm512_castsi512_ps(j < 2 ? _mm512_slli_epi32(word, 16)
                                      : _mm512_and_si512(word, _mm512_set1_epi32((int)0xffff0000)));

@@ -88,7 +88,8 @@ ATTN_INLINE dwords nibble_numbers(dwords x, const numbers *of)
 /* The first n of 64 bytes, or of 16, the others 0. */
 ATTN_INLINE dwords load_bytes(const char *at, int64_t n)
 {
-    return n >= 64 ? d_load(at) : _mm512_maskz_loadu_epi8(((__mmask64)1 << (n > 0 ? n : 0)) - 1, at);
+    return n >= 64 ? d_load(at)
+                   : _mm512_maskz_loadu_epi8(((__mmask64)1 << (n > 0 ? n : 0)) - 1, at);
 }
 
 ATTN_INLINE __m128i load_few_bytes(const char *at, int64_t n)
