@@ -3,7 +3,7 @@
  */
 
 typedef uint16_t element;
-enum { ROW_TYPE = ATTN_F16 };
+enum { ROW_TYPE = ATTN_F16, ELEMENT_BITS = 11 };
 
 /* Columns c .. c+15 of a row that has them side by side, in f32. */
 ATTN_INLINE vec load_whole(const void *row, int64_t c)

@@ -3,7 +3,7 @@
  */
 
 typedef float element;
-enum { ROW_TYPE = ATTN_F32 };
+enum { ROW_TYPE = ATTN_F32, ELEMENT_BITS = 24 };
 
 /* Columns c .. c+15 of a row that has them side by side, in f32. */
 ATTN_INLINE vec load_whole(const void *row, int64_t c)

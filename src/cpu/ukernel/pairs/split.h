@@ -30,8 +30,10 @@ ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
 }
 
 /* Columns c .. c+31 of a row as PARTS vectors of bf16: dword i holds columns i and 16 + i. No
- * shuffle is needed, and a product sums over columns in any order that K and Q have alike. */
-enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1 };
+ * shuffle is needed, and a product sums over columns in any order that K and Q have alike. Where
+ * parts have room for all bits the last one is the rest as it is. No f16 becomes infinite, and of
+ * a NaN the rest stays one. */
+enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1, EXACT = ELEMENT_BITS <= 8 * PARTS };
 
 ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
                                float factor)
@@ -43,10 +45,14 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
         a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
         b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
     }
-    const __mmask16 round_a = can_round(a), round_b = can_round(b);
-    for (int i = 0; i < PARTS; i++) {
-        __m512i low = nearest_part(&a, round_a), high = nearest_part(&b, round_b);
-        part[i] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
+    const __mmask16 round_a = ELEMENT_BITS < 24 ? 0xffff : can_round(a),
+                    round_b = ELEMENT_BITS < 24 ? 0xffff : can_round(b);
+    for (int i = 0; i < PARTS - EXACT; i++) {
+        const __m512i low = nearest_part(&a, round_a), high = nearest_part(&b, round_b);
+        part[i] = d_pairs(_mm512_castsi512_ps(low), _mm512_castsi512_ps(high));
+    }
+    if (EXACT) {
+        part[PARTS - 1] = d_pairs(a, b);
     }
 }
 
