@@ -140,12 +140,43 @@ static void test_columns_with_special_numbers(void **state)
     }
 }
 
+/* Subnormal numbers are 0 in products of some tables, in calls of few rows too. A large scale makes
+ * scores of them. */
+static void test_subnormal_numbers(void **state)
+{
+    static const char *const calls[] = {"nq=4 nk=4 hq=8 d=40", "nq=1 nk=3 hq=8 d=64",
+                                        "nq=1 nk=1 hq=8 d=64", "nq=2 nk=2 hq=8 hkv=4 d=33 dv=280"};
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (size_t i = 0; i < 3 * sizeof calls / sizeof calls[0]; i++) {
+        const bool f16 = strcmp(types[i % 3], "f16") == 0;
+        const char *line = calls[i / 3], *type = types[i % 3];
+        op_trial brief = trial_open("%s dtype=%s scale=%s lse=1", line, type, f16 ? "1e7" : "1e38"),
+                 whole = trial_open("%s dtype=%s scale=%s lse=1", line, type, f16 ? "1e7" : "1e38");
+        const op_trial *const both[] = {&brief, &whole};
+        for (int n = 0; n < 2; n++) {
+            tensor_fill(&both[n]->args->q, f16 ? 1e-7 : 1e-39);
+            fill_column(&both[n]->args->v, 1, 5, f16 ? 1e-7 : 1e-39);
+        }
+        for (int own = 0; own < 2; own++) {
+            int count;
+            const char *const *names = own ? tables_own_bits(&count) : tables_names(&count);
+            for (int table = 0; table < count; table++) {
+                check_bits(&brief, &whole, names[table]);
+            }
+        }
+        trial_close(&brief);
+        trial_close(&whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_heads_one_by_one),
         cmocka_unit_test(test_single_keys_with_special_scores),
         cmocka_unit_test(test_columns_with_special_numbers),
+        cmocka_unit_test(test_subnormal_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,6 +260,7 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
 
 #include "cpu/ukernel/amx/block.h"
 #include "cpu/ukernel/amx/few.h"
+#include "cpu/ukernel/amx/own.h"
 
 /* ---- the table's own members ----------------------------------------------------------------- */
 

@@ -18,15 +18,6 @@ static void own_qk(void *s, const void *kt, const void *qt, int64_t d, int lanes
     }
 }
 
-ATTN_INLINE dwords side_lanes(int keys, int key)
-{
-    int32_t at[GROUP];
-    for (int lane = 0; lane < GROUP; lane++) {
-        at[lane] = (lane & -keys) + key;
-    }
-    return d_load(at);
-}
-
 /* Scores of `count` of the keys side by side, as in body_own.h. */
 ATTN_INLINE void side_keys(float *s, const uint16_t *kt, const factors *f, const dwords *at,
                            const int count)
@@ -62,9 +53,16 @@ static void side_qk(void *s, const void *kt, const void *qt, int64_t d, int keys
     }
 }
 
+enum { OWN_COLUMNS = 2 * GROUP };
+typedef struct own_space {
+    const char *row;
+} own_space;
+
 /* Sums of V^T P of a lane: of columns c, c + 2 .. c + 30, and of those behind them. */
-ATTN_INLINE void own_sums(vec *sum, const attn_own *rows, const uint16_t *p, int lane, int64_t c)
+ATTN_INLINE void own_sums(vec *sum, own_space *space, const attn_own *rows, const uint16_t *p,
+                          int lane, int64_t c, int64_t columns)
 {
+    (void)space, (void)columns;
     const char *const *row = rows->v + lane;
     sum[0] = sum[1] = v_set1(0);
     for (int64_t key = 0; key < rows->n; key += 2, p += 2 * STRIP, row += 2 * ATTN_MAX_STRIP) {
@@ -77,51 +75,5 @@ ATTN_INLINE void own_sums(vec *sum, const attn_own *rows, const uint16_t *p, int
     }
 }
 
-/* A row of O; `quick`: v_quotient does for its divisor. Returns what is a NaN if a sum is not
- * finite. */
-ATTN_INLINE vec own_row(const attn_own *rows, const uint16_t *p, float divisor, float inverse_,
-                        int lane, const bool quick)
-{
-    const vec by = v_set1(divisor), inverse = v_set1(inverse_), zero = v_set1(0);
-    uint16_t *to = rows->o[lane];
-    vec bad = zero;
-    for (int64_t c = 0; c < rows->dv; c += 2 * GROUP, to += 2 * GROUP) {
-        const int64_t left = rows->dv - c;
-        uint16_t part[2 * GROUP];
-        vec sum[2];
-        own_sums(sum, rows, p, lane, c);
-        const bool near = quick && v_can_quotients(sum, 2);
-        ATTN_UNROLL for (int i = 0; i < 2; i++)
-        {
-            const vec y = divisor == 1 ? sum[i]
-                          : near       ? v_quotient(sum[i], by, inverse)
-                                       : divide_f32(sum[i], by);
-            bad = v_fma(sum[i], zero, bad);
-            sum[i] = v_add(y, zero);
-        }
-        v_store(left < 2 * GROUP ? part : to, v_pair_bf16(sum[0], sum[1]));
-        if (left < 2 * GROUP) {
-            memcpy(to, part, (size_t)left * sizeof *to);
-        }
-    }
-    return bad;
-}
-
-static bool own_pv(const attn_own *rows, const void *p, const void *divisor)
-{
-    vec bad = v_set1(0);
-    float of[VL], inverse[STRIP], any = 0;
-    const float *by = divisor;
-    const bool quick = rows->n > 1 && inverses_f32(inverse, by, rows->lanes);
-    for (int lane = 0; lane < rows->lanes; lane++) {
-        bad = v_add(bad, own_row(rows, p, by[lane], quick ? inverse[lane] : 1, lane, quick));
-    }
-    v_store(of, bad);
-    for (int i = 0; i < VL; i++) {
-        any += of[i];
-    }
-    return any == any;
-}
-
-#define OWN_MEMBERS .own_qk = own_qk, .side_qk = side_qk, .own_pv = own_pv
+#include "cpu/ukernel/pairs/own_rows.h"
 #endif

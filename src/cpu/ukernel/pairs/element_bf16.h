@@ -54,3 +54,11 @@ ATTN_INLINE void split_probability(dwords *part, vec x)
 {
     part[0] = d_rounded(x);
 }
+
+#ifdef v_pair_bf16
+/* Stores results of 32 columns, which lie as split_columns() has them. */
+ATTN_INLINE void store_results(element *to, vec low, vec high)
+{
+    v_store((float *)(void *)to, v_pair_bf16(low, high));
+}
+#endif

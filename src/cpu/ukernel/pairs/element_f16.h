@@ -26,3 +26,10 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
     }
     return v_load_f16(column);
 }
+
+/* Stores results of 32 columns, which lie as split_columns() has them. */
+ATTN_INLINE void store_results(element *to, vec low, vec high)
+{
+    v_store_f16(to, low);
+    v_store_f16(to + 16, high);
+}

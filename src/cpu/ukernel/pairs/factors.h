@@ -34,3 +34,13 @@ ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int
         .last = GROUP - (32 * steps - d_pad) / 2, /* 16 without columns */
     };
 }
+
+/* For lanes whose rows have `keys` keys side by side: the lane of key number `key`. */
+ATTN_INLINE dwords side_lanes(int keys, int key)
+{
+    int32_t at[GROUP];
+    for (int lane = 0; lane < GROUP; lane++) {
+        at[lane] = (lane & -keys) + key;
+    }
+    return d_load(at);
+}
