@@ -174,18 +174,24 @@ static bool are_certain(const brief_job *job, const lane_rows *rows)
            table->own_fits(rows->q, rows->k[0], dtype, d, rows->lanes);
 }
 
-/* Scores and probabilities of all lanes; their sums are at state->l. */
-static void run_scores(const brief_job *job, const lane_rows *rows, const attn_running *state)
+/* Scores and probabilities of all lanes; their sums are at state->l. Returns the probabilities, or
+ * NULL for pairs of numbers that are 1. */
+static const void *run_scores(const brief_job *job, const lane_rows *rows,
+                              const attn_running *state)
 {
     const attn_problem *problem = job->problem;
     const attn_ukernel *table = job->plan->table;
     const attn_scratch_map *map = &job->plan->scratch;
     const int64_t d = problem->d, keys = problem->keys;
-    char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
+    char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s,
+         *p = job->scratch + map->p;
     if (are_certain(job, rows)) {
-        fill_reals(table, job->scratch + map->p, table->strip, 1);
         fill_reals(table, state->l, table->strip, 1);
-        return;
+        if (table->p_bytes() > 0) {
+            return NULL;
+        }
+        fill_reals(table, p, table->strip, 1);
+        return p;
     }
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
     if (rows->side) {
@@ -198,8 +204,8 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
     }
     fill_reals(table, state->m, table->strip, -INFINITY);
     fill_reals(table, state->l, table->strip, 0);
-    table->softmax(job->scratch + map->p, 0, s, keys, job->plan->scores.exponent, state,
-                   rows->lanes);
+    table->softmax(p, 0, s, keys, job->plan->scores.exponent, state, rows->lanes);
+    return p;
 }
 
 /* Runs the rows listed. False if a sum is not finite. */
@@ -215,7 +221,7 @@ static bool run_rows(const brief_job *job, const lane_rows *rows)
     if (table->flushes) {
         attn_host_flush(true);
     }
-    run_scores(job, rows, &state);
+    const void *p = run_scores(job, rows, &state);
     if (table->flushes) {
         attn_host_flush(false);
     }
@@ -226,7 +232,7 @@ static bool run_rows(const brief_job *job, const lane_rows *rows)
                           .dtype = problem->v.dtype,
                           .o_dtype = problem->o.dtype,
                           .lanes = rows->lanes};
-    return table->own_pv(&own, job->scratch + map->p, state.l);
+    return table->own_pv(&own, p, state.l);
 }
 
 static void brief_task(const void *arg, int64_t index, int32_t thread)

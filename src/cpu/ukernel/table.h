@@ -330,7 +330,7 @@ typedef struct attn_ukernel {
                      int lanes);
 
     /* O = V^T P / divisor over few keys: the bits of pv and store. False if a sum is not finite; O
-     * is undefined then. */
+     * is undefined then. Where p_bytes is not 0 P may be NULL: one key each, of weight 1. */
     bool (*own_pv)(const attn_own *rows, const void *p, const void *divisor);
 
     /* Copies n keys of a V panel, on to a multiple of key_step, with 0 in place of numbers that are

@@ -4,6 +4,7 @@
  * ones, their sum added, with subnormal numbers as 0. Included by products.h.
  */
 #include "cpu/machine/host.h"
+#include <float.h>
 
 enum { OWN_COLUMNS = 128, OWN_KEYS = 16 };
 
@@ -74,6 +75,28 @@ static void own_qk(void *s, const void *kt, const void *qt, int64_t d, int lanes
     side_qk(s, kt, qt, d, 0, lanes);
 }
 
+static bool own_fits(const void *const *q, const void *const *keys, int32_t dtype, int64_t d,
+                     int lanes)
+{
+    vec sum[2] = {v_set1(0), v_set1(0)};
+    float of[VL], all = 0;
+    (void)dtype;
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int64_t c = 0; c < d; c += 2 * GROUP) {
+            vec x[2], y[2];
+            load_floats(x, q[lane], c, d);
+            load_floats(y, keys[lane], c, d);
+            ATTN_UNROLL for (int i = 0; i < 2; i++) sum[i] =
+                v_fma(v_abs(x[i]), v_abs(y[i]), sum[i]);
+        }
+    }
+    v_store(of, v_add(sum[0], sum[1]));
+    for (int i = 0; i < VL; i++) {
+        all += of[i];
+    }
+    return all < FLT_MAX / 1024; /* sums are rounded, here and there */
+}
+
 /* Parts of the rows of V of a lane as floats, lower and upper halves of dwords; lanes of the same
  * keys share them. */
 typedef struct own_space {
@@ -132,9 +155,9 @@ static __attribute__((noinline)) void own_chunk(vec *sum, own_space *space, cons
         split_values(space, rows, lane, c, columns);
     }
     for (int64_t key = 0; key < rows->n; key++) {
-        const uint16_t *of_key = p + key / 2 * 2 * STRIP + 2 * lane + key % 2;
+        const int64_t at = key / 2 * 2 * STRIP + 2 * lane + key % 2;
         ATTN_UNROLL for (int part = 0; part < PARTS; part++) weight[part][key] =
-            attn_bf16_to_f32(of_key[part * P_PART]);
+            p ? attn_bf16_to_f32(p[part * P_PART + at]) : part == 0;
     }
     for (int64_t i = 0; i < columns; i += 2 * GROUP, sum += 2) {
         own_columns(sum, space->part[i / (2 * GROUP)], weight, rows->n);
@@ -149,4 +172,5 @@ ATTN_INLINE void own_sums(vec *sum, own_space *space, const attn_own *rows, cons
     attn_host_flush(false);
 }
 
+#define OWN_FITS own_fits
 #include "cpu/ukernel/pairs/own_rows.h"

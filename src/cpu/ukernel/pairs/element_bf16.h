@@ -62,3 +62,10 @@ ATTN_INLINE void store_results(element *to, vec low, vec high)
     v_store((float *)(void *)to, v_pair_bf16(low, high));
 }
 #endif
+
+/* Columns c .. c+31 of a row of n side by side, in f32, even ones first; zero beyond n. */
+ATTN_INLINE void load_floats(vec *x, const void *row, int64_t c, int64_t n)
+{
+    const dwords pairs = d_load_some((const uint16_t *)row + c, n - c);
+    x[0] = d_floats(pairs), x[1] = d_odd_floats(pairs);
+}

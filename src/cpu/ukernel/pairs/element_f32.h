@@ -35,3 +35,9 @@ ATTN_INLINE void store_results(element *to, vec low, vec high)
     v_store(to, low);
     v_store(to + 16, high);
 }
+
+/* Columns c .. c+31 of a row of n side by side, in f32; zero beyond n. */
+ATTN_INLINE void load_floats(vec *x, const void *row, int64_t c, int64_t n)
+{
+    x[0] = load_columns(row, 1, c, n), x[1] = load_columns(row, 1, c + 16, n);
+}

@@ -56,4 +56,7 @@ static bool own_pv(const attn_own *rows, const void *p, const void *divisor)
     return any == any;
 }
 
-#define OWN_MEMBERS .own_qk = own_qk, .side_qk = side_qk, .own_pv = own_pv
+#ifndef OWN_FITS
+#define OWN_FITS NULL
+#endif
+#define OWN_MEMBERS .own_qk = own_qk, .side_qk = side_qk, .own_fits = OWN_FITS, .own_pv = own_pv
