@@ -88,7 +88,7 @@ endif()
 # finds it by LD_LIBRARY_PATH.
 function(attn_emulated_gpu)
   set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
-  add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
+  add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp ${folder}/pairs.cpp
     ${folder}/tensor_map.cpp)
   foreach(name forward_few_shared forward_generic forward_codes forward_few forward_sm80
       forward_sm80_dropout

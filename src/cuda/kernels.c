@@ -175,11 +175,11 @@
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, PLAIN_ROOM, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                       \
-    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 64, 384,                       \
-                     ATTN_GRAD_SM90_BYTES(d, 128, step, stages, 4 * 64 * (step)*2), \
-                     ATTN_CUDA_GRAD_ORDERED)                                        \
-    GRAD_SM90_KERNEL(name##_round, dtype, d, step, 64, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                                  \
+    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 128, 384,                                 \
+                     ATTN_GRAD_SM90_BYTES(d, 128, step, stages, ATTN_GRAD_WIDE_ROOM(d, step)), \
+                     ATTN_CUDA_GRAD_ORDERED)                                                   \
+    GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
     ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_ALIBI(name, ...) \

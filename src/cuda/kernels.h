@@ -139,6 +139,15 @@ static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
     return kernel->family == ATTN_CUDA_GENERIC || kernel->family == ATTN_CUDA_CODES;
 }
 
+/* CTAs that have an item together: pairs beyond d = 128 (kernel/backward/wide_sm90.cuh). */
+static inline int32_t attn_cuda_grad_ctas(const attn_cuda_kernel *kernel)
+{
+    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->loads == ATTN_CUDA_GRAD_ORDERED &&
+                   kernel->d > 128
+               ? 2
+               : 1;
+}
+
 extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 
 /* The first kernel of a family whose `loads` is `kind`; there must be one. */

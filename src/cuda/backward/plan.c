@@ -92,6 +92,7 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         if (plan->params.whole && attn_cuda_kernels[kernel].stays && count <= INT32_MAX) {
             count = fmin(count, cuda->multiprocessors);
         }
+        count *= attn_cuda_grad_ctas(&attn_cuda_kernels[kernel]);
     }
     return add_launch(plan, cuda, kernel, &launch, count);
 }
@@ -206,13 +207,14 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* Turns and sums of dQ: slots for the tiles of each head, and varlen for what sequences leave of
- * theirs. */
+ * theirs. CTAs that share an item have turns of their own, and sums of dK and dV. */
 static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const attn_cuda_kernel *kernel =
         &attn_cuda_kernels[attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
-    const int64_t heads = problem->q.shape[0] * problem->heads, n = problem->q.shape[1],
+    const int64_t ctas = attn_cuda_grad_ctas(kernel), heads = problem->q.shape[0] * problem->heads,
+                  n = problem->q.shape[1],
                   slots = problem->varlen ? n / kernel->rows + problem->batch + 2
                                           : attn_cuda_grad_blocks(n, kernel->rows);
     attn_cuda_grad_items items = {0};
@@ -221,14 +223,14 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
     const int64_t keys = problem->k.shape[1], kv_heads = problem->q.shape[0] * problem->kv_heads,
                   key_slots = problem->varlen ? keys / kernel->keys + problem->batch + 2
                                               : attn_cuda_grad_blocks(keys, kernel->keys),
-                  blocks = plan->shares > 1 ? kv_heads * key_slots : 0;
+                  blocks = plan->shares > 1 ? kv_heads * key_slots * ctas : 0;
     plan->params.slots = slots, plan->params.key_slots = key_slots;
-    plan->turns_offset = attn_arena_take(arena, heads * slots + 1, 1, sizeof(uint32_t));
+    plan->turns_offset = attn_arena_take(arena, heads * slots * ctas + 1, 1, sizeof(uint32_t));
     plan->key_turns_offset = attn_arena_take(arena, blocks, 1, sizeof(uint32_t));
     plan->sums_offset =
         attn_arena_take(arena, heads * slots, (int64_t)kernel->rows * kernel->d, sizeof(float));
     plan->key_sums_offset = attn_arena_take(
-        arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys), sizeof(float));
+        arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys / ctas), sizeof(float));
 }
 
 static attn_status plan_workspace(attn_cuda_grad_plan *plan)

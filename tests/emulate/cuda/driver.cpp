@@ -20,8 +20,8 @@ namespace emulated
 
 entry *entries;
 
-entry::entry(const char *name_, void (*call_)(const void *), size_t bytes_)
-    : name(name_), call(call_), bytes(bytes_), next(entries)
+entry::entry(const char *name_, void (*call_)(const void *), size_t bytes_, bool paired_)
+    : name(name_), call(call_), bytes(bytes_), paired(paired_), next(entries)
 {
     entries = this;
 }
@@ -229,7 +229,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
 {
     const emulated::entry *kernel = (const emulated::entry *)function;
     if (block_y != 1 || block_z != 1 || block_x % 32 != 0 || grid_x == 0 || grid_y == 0 ||
-        grid_z == 0 || shared_bytes > EMULATED_SHARED_BYTES) {
+        grid_z == 0 || shared_bytes > EMULATED_SHARED_BYTES ||
+        (kernel->paired && grid_x % 2 != 0)) {
         return INVALID;
     }
     std::shared_ptr<void> copy(aligned_alloc(64, (kernel->bytes + 63) / 64 * 64), free);
@@ -237,7 +238,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     return submit([=] {
         hang_at(kernel->name);
         emulated::run_grid({grid_x, grid_y, grid_z}, {block_x, 1, 1}, kernel->name, kernel->call,
-                           copy.get());
+                           copy.get(), kernel->paired);
     });
 }
 int cuLaunchKernelEx(const cu_launch_config *config, void *function, void **params, void **extra)

@@ -9,14 +9,16 @@
 namespace emulated
 {
 
-/* A kernel: its work as a function of the parameters' address, and their size. */
+/* A kernel: its work as a function of the parameters' address, and their size; whether its blocks
+ * are pairs. */
 struct entry {
     const char *name;
     void (*call)(const void *params);
     size_t bytes;
+    bool paired;
     entry *next;
 
-    entry(const char *name, void (*call)(const void *), size_t bytes);
+    entry(const char *name, void (*call)(const void *), size_t bytes, bool paired);
 };
 
 extern entry *entries;
@@ -30,6 +32,8 @@ template <auto kernel> void call_kernel(const void *params)
 
 } // namespace emulated
 
-#define ENTRY(name)                                                         \
+#define ENTRY_OF(name, paired)                                              \
     static emulated::entry entry_##name(#name, emulated::call_kernel<name>, \
-                                        sizeof(decltype(emulated::params_of(name))));
+                                        sizeof(decltype(emulated::params_of(name))), paired);
+#define ENTRY(name) ENTRY_OF(name, false)
+#define PAIRED_ENTRY(name) ENTRY_OF(name, true)

@@ -65,8 +65,8 @@
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
     ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)
-#define ATTN_BACKWARD_SM90_WIDE(name, ...)     \
-    ENTRY(attn_backward_sm90_##name##_ordered) \
+#define ATTN_BACKWARD_SM90_WIDE(name, ...)            \
+    PAIRED_ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)
 #elif defined(EMULATED_backward_sm90_light)
 #define ATTN_BACKWARD_SM90_LIGHT(name, ...)          \

@@ -1,11 +1,8 @@
 /*
  * machine.cpp: see machine.h.
  */
-#include "machine.h"
-#include <atomic>
-#include <deque>
+#include "runner.h"
 #include <memory>
-#include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -42,48 +39,9 @@ emulated_switch:
 namespace emulated
 {
 
-enum { STACK_BYTES = 256 << 10, WARP = 32, BARRIERS = 20, SLOT_BYTES = 32, BLOCKS_AT_ONCE = 4 };
+enum { STACK_BYTES = 256 << 10, BLOCKS_AT_ONCE = 4 };
 
-struct warp_state {
-    /* Two exchanges may be under way: a lane is in the second only when all have begun it, so all
-     * have read the first before a third overwrites it. */
-    unsigned char slot[2][WARP * SLOT_BYTES];
-    uint32_t begun[2];
-    uint32_t completed;
-};
-
-struct barrier_state {
-    int arrived;
-    uint32_t phase;
-    bool yes, result;
-};
-
-struct thread_state : fibre {
-    void *at; /* its stack's place when it was left */
-    unsigned char *stack;
-    bool (*waits)(const void *of); /* NULL: it may go on */
-    const void *of;
-    bool done;
-};
-
-/* A block and the operating system thread's state. */
-struct runner {
-    block_state state;
-    std::vector<thread_state> threads;
-    std::vector<warp_state> warps;
-    size_t count; /* threads of the grid's blocks */
-    barrier_state barriers[BARRIERS];
-    void *home; /* its stack's place while a fibre runs */
-    thread_state *current;
-    std::deque<std::function<void()>> copies; /* under way */
-    uint64_t progress;                        /* changes that may free a waiting thread */
-    bool spinning;                            /* a thread waits for another block */
-    void (*call)(const void *);
-    const void *params;
-    const char *name;
-};
-
-static thread_local runner *run;
+thread_local runner *run;
 
 fibre &now()
 {
@@ -144,11 +102,6 @@ void wait_own(uint32_t left)
         }
     }
     self.copies = std::move(under_way);
-}
-
-static void changed()
-{
-    run->progress++;
 }
 
 /* ---- warps ----------------------------------------------------------------------------------- */
@@ -247,6 +200,7 @@ static void fibre_main()
 {
     run->call(run->params);
     run->current->done = true;
+    leave_pair();
     changed();
     emulated_switch(&run->current->at, run->home);
 }
@@ -276,8 +230,9 @@ static void run_block(runner &r)
     size_t left = r.count;
     while (left > 0) {
         const uint64_t before = r.progress;
-        r.spinning = false;
+        r.spinning = r.pair != NULL;
         left = 0;
+        take_work(r);
         for (size_t n = 0; n < r.count; n++) {
             if (!r.threads[n].done) {
                 enter(r, r.threads[n]);
@@ -300,8 +255,9 @@ static void run_block(runner &r)
     }
 }
 
-static void start_block(runner &r, const place &at)
+static void start_block(runner &r, const place &at, pair_state *pair, uint32_t rank)
 {
+    r.pair = pair, r.rank = rank;
     r.state.place = at;
     r.progress = 0, r.copies.clear();
     memset(r.barriers, 0, sizeof r.barriers);
@@ -311,7 +267,7 @@ static void start_block(runner &r, const place &at)
     for (size_t n = 0; n < r.count; n++) {
         thread_state &thread = r.threads[n];
         thread.place = {(unsigned)n, 0, 0};
-        thread.exchanges = thread.groups = 0;
+        thread.exchanges = thread.groups = thread.meeting = 0;
         thread.copies.clear();
         begin(thread);
     }
@@ -356,26 +312,52 @@ static void prepare(runner &r, size_t threads)
 }
 
 void run_grid(const place &grid, const place &threads, const char *name, void (*call)(const void *),
-              const void *params)
+              const void *params, bool paired)
 {
-    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, ctas = paired ? 2 : 1;
     std::atomic<uint64_t> next{0};
-    const auto work = [&] {
+    const auto begin_runs = [&] {
         std::unique_ptr<runner> taken = take_runner();
         runner &mine = *taken;
         mine.state.grid = grid, mine.state.threads = threads;
         mine.call = call, mine.params = params, mine.name = name;
         prepare(mine, threads.x);
         run = &mine;
-        for (uint64_t n; (n = next.fetch_add(1)) < blocks;) {
-            start_block(mine, {(unsigned)(n % grid.x), (unsigned)(n / grid.x % grid.y),
-                               (unsigned)(n / grid.x / grid.y)});
-            run_block(mine);
+        return taken;
+    };
+    const auto run_one = [&](uint64_t n, pair_state *pair, uint32_t rank) {
+        start_block(*run,
+                    {(unsigned)(n % grid.x), (unsigned)(n / grid.x % grid.y),
+                     (unsigned)(n / grid.x / grid.y)},
+                    pair, rank);
+        if (pair) {
+            const std::lock_guard<std::mutex> lock(pair->mutex);
+            pair->memory[rank] = shared;
+        }
+        run_block(*run);
+    };
+    const auto work = [&] {
+        std::unique_ptr<runner> taken = begin_runs();
+        for (uint64_t n; (n = next.fetch_add(ctas)) < blocks;) {
+            pair_state pair{};
+            pair.left = 2 * threads.x;
+            std::thread other;
+            if (paired) {
+                other = std::thread([&, n] {
+                    std::unique_ptr<runner> others = begin_runs();
+                    run_one(n + 1, &pair, 1);
+                    give_back(std::move(others));
+                });
+            }
+            run_one(n, paired ? &pair : NULL, 0);
+            if (paired) {
+                other.join();
+            }
         }
         give_back(std::move(taken));
     };
     std::vector<std::thread> runners;
-    for (uint64_t n = 0; n < blocks && n < BLOCKS_AT_ONCE; n++) {
+    for (uint64_t n = 0; n < blocks && n < BLOCKS_AT_ONCE; n += ctas) {
         runners.emplace_back(work);
     }
     for (std::thread &each : runners) {

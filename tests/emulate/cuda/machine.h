@@ -2,7 +2,8 @@
  * machine.h: blocks of threads on a CPU. A block runs on one operating system thread, its threads
  * as fibres that change places where they wait: at barriers, at operations of a whole warp, and
  * where a kernel reads a word that another block writes. A block in which all wait is a deadlock,
- * which ends the process with a sentence.
+ * which ends the process with a sentence. The two blocks of a pair (a cluster) run at once; one
+ * whose threads all wait may wait for the other.
  */
 #pragma once
 #include <stddef.h>
@@ -32,7 +33,8 @@ struct fibre {
     struct place place;
     uint32_t exchanges; /* operations of its warp that it has begun */
     std::vector<own_copy> copies;
-    uint32_t groups; /* of copies, closed */
+    uint32_t groups;  /* of copies, closed */
+    uint32_t meeting; /* of its pair, the last one that it has come to */
 };
 
 enum { GROUP_BARRIER = 16 };
@@ -103,8 +105,17 @@ void copy_own(uint32_t to, const void *from, uint32_t bytes, uint32_t room);
 void close_own();
 void wait_own(uint32_t left);
 
-/* Runs all blocks of a grid. call(function, parameters) is one thread's work. */
+/* Pairs: the block's number; the barrier of all threads that have not ended; work in the shared
+ * memory of block `rank`, which its operating system thread does later; a place there. */
+uint32_t pair_rank();
+void pair_arrive();
+void pair_wait();
+void in_block(uint32_t rank, std::function<void()> work);
+const unsigned char *shared_of(uint32_t rank, uint32_t offset);
+
+/* Runs all blocks of a grid. call(function, parameters) is one thread's work. paired: blocks 2 n
+ * and 2 n + 1 are pairs. */
 void run_grid(const struct place &grid, const struct place &threads, const char *name,
-              void (*call)(const void *params), const void *params);
+              void (*call)(const void *params), const void *params, bool paired);
 
 } // namespace emulated

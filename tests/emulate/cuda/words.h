@@ -12,6 +12,7 @@
 #define __grid_constant__
 #define __shared__ thread_local
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 #include "machine.h"

@@ -11,18 +11,23 @@
 #include "cuda/kernel/backward/wide_sm90.cuh"
 
 /* ctas: of a multiprocessor, at least. */
-#define KERNEL(name, threads, ctas, ...)                                                   \
-    extern "C" __global__ __launch_bounds__(threads, ctas) void attn_backward_sm90_##name( \
-        const __grid_constant__ attn_cuda_backward_params a)                               \
-    {                                                                                      \
-        __VA_ARGS__(a);                                                                    \
+#define KERNEL_OF(name, bounds, ...)                             \
+    extern "C" __global__ bounds void attn_backward_sm90_##name( \
+        const __grid_constant__ attn_cuda_backward_params a)     \
+    {                                                            \
+        __VA_ARGS__(a);                                          \
     }
+#define KERNEL(name, threads, ctas, ...) \
+    KERNEL_OF(name, __launch_bounds__(threads, ctas), __VA_ARGS__)
+/* Pairs of CTAs of 384 threads. */
+#define PAIRED_KERNEL(name, ...) \
+    KERNEL_OF(name, __cluster_dims__(2) __launch_bounds__(384, 1), __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) KERNEL(name, 256, 4, delta_sm90<dtype, d>)
 #define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages, stays)          \
     KERNEL(name##_ordered, 384, 1,                                               \
            ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_SCALED, stays>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)
-#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                    \
-    KERNEL(name##_ordered, 384, 1, wide_sm90<WideShape<dtype, d, step, stages>>) \
+#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                   \
+    PAIRED_KERNEL(name##_ordered, wide_sm90<WideShape<dtype, d, step, stages>>) \
     KERNEL(name##_round, 256, 2, round_sm90<WideShape<dtype, d, step, stages>>)
 #include "cuda/kernels.inc"

@@ -34,6 +34,19 @@ __device__ __forceinline__ void clear_hidden(const attn_cuda_backward_params &a,
         }
         ptx::fence_proxy_async();
     }
+    if constexpr (S::WIDE) { /* K of the pair's other half */
+        if (hides_key(a, item, (item.first ^ S::FIXED) + row)) {
+            for (int chunk = 0; chunk < 2; chunk++) {
+                const uint32_t to =
+                    memory.other_keys() + (chunk * S::FIXED + row) * 128 + lane * 16;
+#pragma unroll
+                for (int i = 0; i < PIECES; i++) {
+                    ptx::store_shared_16(to + i * LANES * 16, {});
+                }
+            }
+            ptx::fence_proxy_async();
+        }
+    }
     ptx::barrier_sync(5, 256);
 }
 

@@ -9,7 +9,7 @@
 template <class S>
 __device__ __forceinline__ GradBlocks row_blocks(const attn_problem &p, const GradItem &item)
 {
-    const attn_interval rows = grad_rows_of_keys(p, item.sequence, item.first, S::FIXED);
+    const attn_interval rows = grad_rows_of_keys(p, item.sequence, item.first, S::KEYS);
     const int first = (int)(rows.lo / S::STEP);
     const int last = (int)((rows.hi + S::STEP - 1) / S::STEP);
     return {first, rows.lo < rows.hi ? last - first : 0, (int)p.group};

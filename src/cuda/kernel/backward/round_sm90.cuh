@@ -22,7 +22,7 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     const int64_t place =
                       grad_tile_place(p, item, item.head, S::STEP, a.slots) + item.first / S::STEP,
                   left = item.sequence.nq - item.first;
-    const float factor = a.turns[place] > 0 ? (float)p.scale : 0;
+    const float factor = a.turns[S::WIDE ? 2 * place : place] > 0 ? (float)p.scale : 0;
     const float4 *sums =
         (const float4 *)(a.sums + place * (S::STEP * S::D)) + threadIdx.x / 32 * EACH * 32 + lane;
     float back = S::OUTSIDE ? a.kept : S::DOWN;

@@ -6,12 +6,13 @@
 #pragma once
 #include "cuda/kernel/backward/turns_sm90.cuh"
 
-/* Draws the first item of a CTA, if those that began earlier have left one. One thread, which has
+/* Finds the first item of a CTA, if those that began earlier have left one. One thread, which has
  * registers for any. */
 template <class S>
-__device__ __forceinline__ void draw_first(const attn_cuda_backward_params &a, OrderedItem &o)
+__device__ __forceinline__ void draw_first(const attn_cuda_backward_params &a, OrderedItem &o,
+                                           uint32_t ticket)
 {
-    const int64_t index = a.items.count - 1 - ptx::atomic_add(a.ticket, 1);
+    const int64_t index = a.items.count - 1 - ticket;
     o.last = index < 0;
     if (o.last) {
         return;
@@ -168,7 +169,7 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
     if (threadIdx.x == 0) {
         memory.init_barriers(1 + 32);
         memory.init_turns();
-        draw_first<S>(a, items[0]);
+        draw_first<S>(a, items[0], ptx::atomic_add(a.ticket, 1));
     }
     __syncthreads();
     if (items[0].last) {

@@ -4,11 +4,14 @@
  *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
  *     tables | barriers | STAGES of statistics [2][STEP]
  *
+ *     wide: fixed 2 [64][D] | 2 [STEP][D] of Q, one of dO | twice P, dS, the other CTA's dS,
+ *     [64][STEP] each | half of the other's K, [64][D / 2] | barriers | statistics
+ *
  * Tables are there with a mask or a bias: STEP rows of 16 keys for each of 8 warps
  * (tables_sm90.cuh).
  *
- * fixed are K and V of 128 keys, streamed Q and dO with LSE and delta. Wide: of 64 keys; then twice
- * P and dS instead, of 64 x STEP. Tiles lie in chunks of 64 columns (wgmma.cuh).
+ * fixed are K and V of 128 keys, streamed Q and dO with LSE and delta. Tiles lie in chunks of 64
+ * columns (wgmma.cuh).
  */
 #pragma once
 #include "cuda/backward/params.h"
@@ -45,12 +48,13 @@ struct GradShape {
                           HAS_HEADS = STEPS != GRAD_SCALED, STAYS = STAYS_, WIDE = FIXED_ == 64,
                           OUTSIDE = LIGHT && BF16; /* the factor of dropout is not in dS */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
-                         BOX = ATTN_GRAD_BOX,
+                         KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */
+        BOX = WIDE ? ATTN_GRAD_WIDE_BOX : ATTN_GRAD_BOX,
                          COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
-    /* Tables leave dO two stages of its own, since dK reads Q last. */
-    static constexpr bool APART = (TABLED || BIASED) && STAGES == 3;
-    static constexpr int D_O_STAGES = APART ? 2 : STAGES;
+    /* Tables leave dO two stages of its own, since dK reads Q last; wide: one. */
+    static constexpr bool APART = ((TABLED || BIASED) && STAGES == 3) || WIDE;
+    static constexpr int D_O_STAGES = WIDE ? 1 : APART ? 2 : STAGES;
     static constexpr int SCORES_AT = 2 * FIXED_BYTES + (STAGES + D_O_STAGES) * STEP_BYTES,
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES + ROOM,
@@ -58,7 +62,8 @@ struct GradShape {
                          TABLES_AT =
                              TILED ? SUMS_AT + SUMS_BYTES : APART_AT - ATTN_GRAD_TABLE_BYTES(STEP),
                          TABLE_BYTES = STEP * 128 * (BIASED ? 2 : 1), /* TILED */
-        TILED_AT = APART_AT - 16;                                     /* barriers of that */
+        TILED_AT = APART_AT - 16,                                     /* barriers of that */
+        PAIR_AT = APART_AT - ATTN_GRAD_PAIR_BYTES;                    /* WIDE: barriers of both */
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
     static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
     static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, 2 * FIXED, STEP, STAGES, ROOM);
@@ -140,6 +145,24 @@ template <class S> struct GradMemory {
         return StageBarriers<S::D_O_STAGES>{base + S::APART_AT};
     }
 
+    /* WIDE: P and dS of tile n; dS of the other CTA; two chunks of the other's K */
+    __device__ __forceinline__ uint32_t weights(uint32_t n) const
+    {
+        return base + S::SCORES_AT + n % 2 * (S::FIXED * S::STEP * 2);
+    }
+    __device__ __forceinline__ uint32_t scores(uint32_t n) const
+    {
+        return weights(n) + 2 * (S::FIXED * S::STEP * 2);
+    }
+    __device__ __forceinline__ uint32_t other_scores(uint32_t n) const
+    {
+        return weights(n) + 4 * (S::FIXED * S::STEP * 2);
+    }
+    __device__ __forceinline__ uint32_t other_keys() const
+    {
+        return weights(0) + 6 * (S::FIXED * S::STEP * 2);
+    }
+
     /* dS of a tile, and its sums of dQ */
     __device__ __forceinline__ uint32_t scores() const
     {
@@ -200,6 +223,20 @@ template <class S> struct GradMemory {
         return keys_full() - 8 + which * 4;
     }
 
+    /* WIDE: whether dS of tile n of the other CTA is there; whether the other one needs this CTA's
+     * no more; whether dS of this CTA is there. */
+    __device__ __forceinline__ uint32_t given(uint32_t n) const
+    {
+        return base + S::PAIR_AT + n % 2 * 8;
+    }
+    __device__ __forceinline__ uint32_t taken(uint32_t n) const
+    {
+        return given(n) + 16;
+    }
+    __device__ __forceinline__ uint32_t scored(uint32_t n) const
+    {
+        return given(n) + 32;
+    }
     /* One thread. */
     __device__ __forceinline__ void init_turns() const
     {

@@ -1,14 +1,13 @@
 /*
  * turns_sm90.cuh: the order in which blocks of keys add to dQ (ordered_sm90.cuh), by three threads
- * beside those that compute. In wide kernels (wide_sm90.cuh) warps add, not the TMA.
+ * beside those that compute. Wide kernels have their own (pair_sm90.cuh).
  *
  * Barriers of tile n, who completes them, and who waits:
  *
  *     full    the loader: Q, dO, LSE, delta are there     the warps
  *     empty   8 warps: they have read them                the loader, before tile n + STAGES
  *     done    8 warps: sums of dQ are in shared memory    hand_turns_on
- *             (wide: they are added)
- *     turn    await_turns: the block behind has added     hand_turns_on (wide: the warps)
+ *     turn    await_turns: the block behind has added     hand_turns_on
  *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
  *                                                         await_turns, before turn of n + 2
  *
@@ -26,6 +25,7 @@
  */
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
+#include "cuda/kernel/ptx/cluster.cuh"
 
 template <int D, int STEP, GradSteps STEPS>
 constexpr int GRAD_ROOM = STEPS == GRAD_MASKED ? ATTN_GRAD_MASK_ROOM(D, STEP)
@@ -59,16 +59,20 @@ struct OrderedItem {
 template <class S>
 __device__ __forceinline__ GradBlocks band_blocks(const attn_band &band, int first)
 {
-    const int last = min(first + S::FIXED, band.keys),
+    const int last = min(first + S::KEYS, band.keys),
               lo = min(max(first - band.to + 1, 0), band.rows),
               hi = min(max(last - band.from, 0), band.rows), tile = lo / S::STEP;
     return {tile, first < last && lo < hi ? (hi + S::STEP - 1) / S::STEP - tile : 0};
 }
 
-/* What follows from the rest of an item. */
+/* What follows from the rest of an item. Wide: the CTA's own keys. */
 template <class S>
 __device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, OrderedItem &o)
 {
+    if constexpr (S::WIDE) {
+        o.item.first += S::FIXED * cluster::rank();
+        o.key_place = 2 * o.key_place + cluster::rank();
+    }
     o.all = (uint32_t)o.blocks.all();
     o.unit = S::OUTSIDE ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
 }
@@ -85,7 +89,7 @@ __device__ __forceinline__ void move_item(const attn_cuda_backward_params &a, Or
     o.item.first = place.first;
     o.first_head = place.head * group;
     o.blocks = band_blocks<S>(a.band, place.first);
-    o.before = band_blocks<S>(a.band, place.first + S::FIXED);
+    o.before = band_blocks<S>(a.band, place.first + S::KEYS);
     o.blocks.heads = o.before.heads = group;
     o.place = ((int64_t)place.sequence * a.grads.problem.heads + o.first_head) * a.slots;
     finish_item<S>(a, o);
@@ -109,7 +113,7 @@ __device__ __forceinline__ void find_item(const attn_cuda_backward_params &a, Or
     }
     o.first_head = (int)(o.item.head * p.group + o.item.share * heads);
     GradItem before = o.item;
-    before.first += S::FIXED;
+    before.first += S::KEYS;
     o.band = attn_mask_band(&p, &o.item.sequence);
     o.blocks = row_blocks<S>(p, o.item);
     o.before = row_blocks<S>(p, before);
@@ -172,13 +176,6 @@ __device__ __forceinline__ bool adds_first(const GradBlocks &before, int tile)
     return tile < before.first || tile >= before.first + before.count;
 }
 
-/* Wide: where the sums of tile n go, in tiles; ~place: they are the first ones there. */
-__device__ __forceinline__ int64_t &sum_place(uint32_t n)
-{
-    __shared__ int64_t places[2];
-    return places[n % 2];
-}
-
 /* Of an item, for a thread that keeps its turns. */
 struct ItemTurns {
     uint32_t block, from, end;
@@ -205,11 +202,7 @@ __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
         ptx::mbarrier_wait(memory.room(n), (n / 2 & 1) ^ 1);
         while (!first && ptx::load_acquire(a.turns + place) != o.block + 2) {
         }
-        if constexpr (S::WIDE) {
-            sum_place(n) = first ? ~place : place;
-        } else {
-            ptx::fence_proxies();
-        }
+        ptx::fence_proxies();
         ptx::mbarrier_arrive(memory.turn(n));
     }
 }
@@ -230,22 +223,18 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
         }
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
         ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
-        if constexpr (S::WIDE) {
-            ptx::mbarrier_arrive(memory.room(n));
+        float *const to = a.sums + place * (S::STEP * S::D);
+        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
+        if (adds_first(o.before, at.tile)) {
+            tma::store_words(to, memory.sums(), S::SUMS_BYTES);
         } else {
-            float *const to = a.sums + place * (S::STEP * S::D);
-            ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-            if (adds_first(o.before, at.tile)) {
-                tma::store_words(to, memory.sums(), S::SUMS_BYTES);
-            } else {
-                tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
-            }
-            tma::commit_stores();
-            tma::wait_stores_read();
-            ptx::mbarrier_arrive(memory.room(n));
-            tma::wait_stores();
-            ptx::fence_proxies();
+            tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
         }
+        tma::commit_stores();
+        tma::wait_stores_read();
+        ptx::mbarrier_arrive(memory.room(n));
+        tma::wait_stores();
+        ptx::fence_proxies();
         ptx::store_release(a.turns + place, o.block + 1);
     }
 }

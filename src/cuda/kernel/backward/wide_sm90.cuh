@@ -1,60 +1,84 @@
 /*
- * wide_sm90.cuh: dK and dV of 64 keys of a KV head on sm_90a, and what the keys add to dQ, for
- * d > 128: five products as in ordered_sm90.cuh, whose registers end at sums of 64 x 128. So both
- * warpgroups have the same keys: each computes P and dS of half of a tile's rows, which it gives to
- * the other in shared memory, and has half of the columns of dK, dV and dQ:
+ * wide_sm90.cuh: dK and dV of 128 keys of a KV head on sm_90a, and what the keys add to dQ, for
+ * d > 128: five products as in ordered_sm90.cuh, whose registers end at sums of 64 x 128. So a pair
+ * of CTAs (pair_sm90.cuh) has the keys, 64 each, and goes through the same tiles of rows. In a CTA
+ * both warpgroups have the same keys: each computes P and dS of half of a tile's rows, which it
+ * gives to the other in shared memory, and has half of the columns of dK and dV. The CTAs give each
+ * other their dS, and each adds half of the columns of dQ, of all 128 keys:
  *
- *     for each head of the share, each tile of rows that see the keys:
- *         issue dQ = dS K in two halves, dV += P^T dO, dK += dS^T Q
- *         add one half of dQ to the tile's sums | issue S^T = K Q^T, dP^T = V dO^T of the next tile
- *         add the other half | P and dS of the next tile, to shared memory
+ *     for each head of the share, each tile n of rows that see the keys, whose dS is there:
+ *         issue S^T = K Q^T of n + 1, dK += dS^T Q, dQ = dS K of own keys | P of n + 1
+ *         issue dQ += dS K of the other's keys, dP^T = V dO^T of n + 1 | add dQ to the tile's sums
+ *         issue dV += P^T dO of n + 1 | dS of n + 1, which the loader copies to the other CTA
  *
- * Warps add to dQ from registers, in turns (turns_sm90.cuh): through shared memory, which the
- * products keep busy, its 64 KB would pass twice, and there is no room.
+ * P and dS go to shared memory, two tiles of each. dO is there for two products that follow each
+ * other, so that one stage is enough. Warps add to dQ from registers, in turns: there is no room
+ * for its 32 KB in shared memory.
  */
 #pragma once
-#include "cuda/kernel/backward/ordered_sm90.cuh"
+#include "cuda/kernel/backward/hidden_sm90.cuh"
+#include "cuda/kernel/backward/pair_sm90.cuh"
+#include "cuda/kernel/backward/shares_sm90.cuh"
 
-/* With room for P and dS of two tiles. */
 template <int DTYPE, int D, int STEP, int STAGES>
-using WideShape = GradShape<DTYPE, D, STEP, STAGES, 2 * 2 * 64 * STEP * 2, GRAD_SCALED, false, 64>;
+using WideShape =
+    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_WIDE_ROOM(D, STEP), GRAD_SCALED, false, 64>;
 
 /* A warpgroup. Rows: those of a tile whose scores it computes. */
 template <class S> struct WideGroup {
-    static constexpr int ROWS = S::STEP / 2, SCORE_BYTES = S::FIXED * S::STEP * 2;
+    static constexpr int ROWS = S::STEP / 2;
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
     const OrderedItem &o;
     const int *row_of;
     KeySums<S> sums;
     float s[ROWS / 2], dp[ROWS / 2]; /* of the tile to come */
-    float x[32], y[32];              /* dQ of 64 rows: two times 64 columns */
+    float dq[32];                    /* of 64 rows and columns */
     /* The thread's part of the sums of a tile of dQ, and which one. Additions read their address
      * late, so its registers are to have no other use. */
     float *sums_at;
     int64_t tile_at;
     int group = ptx::uniform(ptx::thread() / 128) - 1;
-    float2 sizes = {0, 0}; /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
+    int lane = ptx::thread() % 32;
+    uint32_t staged_at = first_place(); /* in P or dS (stage) */
+    float2 sizes = {0, 0};              /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
 
-    /* P^T and dS^T of a tile: 64 keys, rows along a row of shared memory. */
-    __device__ __forceinline__ uint32_t scores(uint32_t n, int which) const
+    /* Where the lane stores what stage() gives it. */
+    __device__ __forceinline__ uint32_t first_place() const
     {
-        return memory.scores() + (n % 2 * 2 + which) * SCORE_BYTES;
+        const int key = ptx::thread() / 32 % 4 * 16 + lane / 8 % 2 * 8 + lane % 8;
+        return key * 128 + ((group * (ROWS / 8) + lane / 16) ^ lane % 8) * 16;
     }
 
-    /* S^T = K Q^T, dP^T = V dO^T. */
-    __device__ __forceinline__ void issue_products_of(uint32_t n)
+    /* Says that P of the group's rows is there, and waits for that of the other's. */
+    __device__ __forceinline__ void give_weights() const
     {
-        memory.stages().await_full(n);
-        wgmma::fence();
-        const uint32_t rows = group * ROWS * 128;
-        issue_scores<S, ROWS, 0, S::STEP>(s, memory.fixed(0), memory.streamed(n, 0) + rows);
-        issue_scores<S, ROWS, 0, S::STEP>(dp, memory.fixed(1), memory.streamed(n, 1) + rows);
+        ptx::barrier_arrive(4 - group, 256);
+    }
+    __device__ __forceinline__ void await_weights() const
+    {
+        ptx::barrier_sync(3 + group, 256);
     }
 
-    /* Adds X Y to a sum: X^T, P or dS of tile n; Y, the group's columns of a tile of rows. */
+    /* Says for the warp that its lanes have come here. */
+    __device__ __forceinline__ void arrive(uint32_t barrier) const
+    {
+        __syncwarp();
+        if (lane == 0) {
+            ptx::mbarrier_arrive(barrier);
+        }
+    }
+
+    /* S^T = K Q^T, or dP^T = V dO^T. */
+    __device__ __forceinline__ void issue_product(float (&x)[ROWS / 2], uint32_t n, int which) const
+    {
+        issue_scores<S, ROWS, 0, S::STEP>(x, memory.fixed(which),
+                                          memory.streamed(n, which) + group * ROWS * 128);
+    }
+
+    /* Adds X Y to a sum: X^T, P or dS of a tile; Y, the group's columns of its rows. */
     __device__ __forceinline__ void issue_sum_of(float (&sum)[S::COLUMNS / 2], uint32_t x,
-                                                 uint32_t y)
+                                                 uint32_t y) const
     {
         const uint64_t left = wgmma::descriptor(operand_at<S>(x), 0),
                        right = wgmma::descriptor(
@@ -68,55 +92,110 @@ template <class S> struct WideGroup {
         wgmma::commit();
     }
 
-    /* dQ = dS K of 64 of the group's columns. */
-    __device__ __forceinline__ void issue_queries(float (&dq)[32], uint32_t n, int half)
+    /* Adds dS K of 64 keys to dQ, or begins with it: chunks of 64 columns of K. */
+    template <int ADD> __device__ __forceinline__ void issue_queries(uint32_t ds, uint32_t k)
     {
-        const uint64_t left = wgmma::descriptor(operand_at<S>(scores(n, 1)), 0),
-                       right = wgmma::descriptor(
-                           operand_at<S>(memory.fixed(0) + (2 * group + half) * S::FIXED * 128), 0);
+        const uint64_t left = wgmma::descriptor(operand_at<S>(ds), 0),
+                       right = wgmma::descriptor(operand_at<S>(k), 0);
 #pragma unroll
         for (int step = 0; step < S::FIXED / 16; step++) {
             wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
-                                                        step > 0);
+                                                        ADD || step > 0);
         }
         wgmma::commit();
+    }
+
+    /* dQ = dS K of tile n, of the CTA's keys and then of the other's: chunk 2 g + c of group g in
+     * CTA c. */
+    __device__ __forceinline__ void issue_own_queries(uint32_t n)
+    {
+        issue_queries<0>(memory.scores(n),
+                         memory.fixed(0) + (2 * group + cluster::rank()) * S::FIXED * 128);
+    }
+    __device__ __forceinline__ void issue_other_queries(uint32_t n)
+    {
+        issue_queries<1>(memory.other_scores(n), memory.other_keys() + group * S::FIXED * 128);
     }
 
     /* Stores P^T or dS^T of 64 keys and the group's rows, packed. */
     __device__ __forceinline__ void stage(uint32_t to, const uint32_t (&x)[ROWS / 4]) const
     {
-        const int thread = ptx::thread(), lane = thread % 32,
-                  key = thread / 32 % 4 * 16 + lane / 8 % 2 * 8 + lane % 8;
+        static_assert(ROWS == 32, "two pieces, whose places differ in one bit");
+        ptx::store_matrices(to + staged_at, x[0], x[1], x[2], x[3]);
+        ptx::store_matrices(to + (staged_at ^ 32), x[4], x[5], x[6], x[7]);
+        ptx::fence_proxy_async();
+    }
+
+    /* LSE or delta of the rows of tile n that the thread has. */
+    __device__ __forceinline__ void load_rows(float2 (&x)[ROWS / 8], uint32_t n, int which) const
+    {
+        const uint32_t from =
+            memory.statistics(n) + 4 * (which * S::STEP + ROWS * group) + lane % 4 * 8;
 #pragma unroll
-        for (int j = 0; j < ROWS / 8; j += 2) {
-            const int piece = group * (ROWS / 8) + j + lane / 16;
-            ptx::store_matrices(to + key * 128 + ((piece ^ lane % 8) * 16), x[2 * j], x[2 * j + 1],
-                                x[2 * j + 2], x[2 * j + 3]);
+        for (int j = 0; j < ROWS / 8; j++) {
+            x[j] = ptx::load_shared_8(from + 32 * j);
         }
     }
 
-    /* P and dS of tile n, whose products are done. */
-    __device__ __forceinline__ void score(uint32_t n)
+    /* Makes exponents minus infinity where the band hides: row, key: the thread's first ones. */
+    __device__ __forceinline__ void hide_exponents(int row, int key)
     {
-        const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES] + ROWS * group,
-                  first = (int)o.item.first, key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
-        const uint32_t lse = memory.statistics(n) + 4 * ROWS * group + lane % 4 * 8;
         const attn_band band = o.band;
-        const bool masked =
-            row + ROWS - 1 + band.from > first || min(row + band.to, band.keys) < first + S::FIXED;
-        uint32_t p[ROWS / 4], ds[ROWS / 4];
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++) {
+            const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
+            const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
+            s[i] = seen ? s[i] : -INFINITY;
+        }
+    }
+
+    /* P of tile n, whose S is there. row: the first one of the group. */
+    __device__ __forceinline__ void weigh(uint32_t n, int row, bool masked,
+                                          const float2 (&lse)[ROWS / 8])
+    {
+        uint32_t p[ROWS / 4];
         wgmma::hold(s);
-        wgmma::hold(dp);
-        probabilities<S::BF16, 0, ROWS>(s, a.scale_log2, lse, band, masked, a.hides_keys, key,
-                                        row + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++) {
+            s[i] = fmaf(s[i], a.scale_log2, -(i % 2 ? lse[i / 4].y : lse[i / 4].x));
+        }
+        if (!S::BF16 && a.hides_keys) {
+            limit_exponents<S::BF16, 0, ROWS>(s);
+        }
+        if (masked) {
+            hide_exponents(row + lane % 4 * 2, (int)first_key());
+        }
+        raise_exponents<0, ROWS>(s, o.band, false, 0, 0);
         pack_probabilities<S::BF16, 0, ROWS>(s, p);
-        stage(scores(n, 0), p);
-        pack_scores<S::BF16, 0, ROWS>(s, dp, lse + 4 * S::STEP, o.unit, ds);
-        stage(scores(n, 1), ds);
+        stage(memory.weights(n), p);
+    }
+
+    /* Whether the band hides some of the group's rows of a tile. */
+    __device__ __forceinline__ bool is_masked(int row) const
+    {
+        const int first = (int)o.item.first;
+        return row + ROWS - 1 + o.band.from > first ||
+               min(row + o.band.to, o.band.keys) < first + S::FIXED;
+    }
+
+    /* dS of tile n, whose P and dP are there. */
+    __device__ __forceinline__ void differentiate(uint32_t n, const float2 (&delta)[ROWS / 8])
+    {
+        uint32_t ds[ROWS / 4];
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; i++) {
+            const float2 base = delta[i / 2];
+            ds[i] = ptx::pack_half<S::BF16>(
+                score_gradient<S::BF16>(s[2 * i], dp[2 * i], base.x, o.unit),
+                score_gradient<S::BF16>(s[2 * i + 1], dp[2 * i + 1], base.y, o.unit));
+        }
         if constexpr (!S::BF16) {
             add_terms(sizes, packed_sizes(ds, 0), packed_sizes(ds, 1));
         }
-        ptx::fence_proxy_async();
+        if (n > 1) {
+            ptx::mbarrier_wait(memory.taken(n), (n / 2 & 1) ^ 1);
+        }
+        stage(memory.scores(n), ds);
     }
 
     /* Goes on to a tile's sums: float4 number i of lane l of warp w of the two groups is number
@@ -129,61 +208,84 @@ template <class S> struct WideGroup {
         return place < 0;
     }
 
-    /* Adds a half of the warp's part of dQ, or stores it, if it is the first there. */
-    __device__ __forceinline__ void add_queries(const float (&dq)[32], int half, bool first) const
+    /* Adds the warp's part of dQ of tile n in its turn, or stores it, if it is the first there. */
+    __device__ __forceinline__ void add_queries(uint32_t n)
     {
-        float *const to = sums_at + half * 8 * 128;
+        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
+        const bool first = turn_to(sum_place(n));
         if (first) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                *(float4 *)(to + i * 128) =
+                *(float4 *)(sums_at + i * 128) =
                     make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
             }
         } else {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                ptx::add_floats_4(to + i * 128, dq + 4 * i);
+                ptx::add_floats_4(sums_at + i * 128, dq + 4 * i);
             }
         }
+        arrive(memory.done(n));
     }
-
-    /* Says for the warp that its lanes have come here. */
-    __device__ __forceinline__ void arrive(uint32_t barrier) const
-    {
-        __syncwarp();
-        if (ptx::thread() % 32 == 0) {
-            ptx::mbarrier_arrive(barrier);
-        }
-    }
-
     /* n: the tile's number. MORE: it is not the item's last one. */
-    template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
+    template <bool MORE> __device__ __forceinline__ void tile(uint32_t n, uint32_t all)
     {
-        ptx::barrier_sync(5, 256); /* P and dS of both are there, and products of n - 1 done */
+        float2 lse[ROWS / 8], delta[ROWS / 8];
+        int row;
+        bool masked;
+        if constexpr (MORE) {
+            memory.stages().await_full(n + 1);
+            load_rows(lse, n + 1, 0);
+            row = row_of[(n + 1) % S::STAGES] + ROWS * group;
+            masked = is_masked(row);
+            wgmma::fence();
+            issue_product(s, n + 1, 0);
+        }
+        ptx::mbarrier_wait(memory.scored(n), n / 2 & 1); /* dS of both groups is there */
         wgmma::fence();
-        issue_queries(x, n, 0);
-        issue_queries(y, n, 1);
-        issue_sum_of(sums.dv, scores(n, 0), memory.streamed(n, 1));
-        issue_sum_of(sums.dk, scores(n, 1), memory.streamed(n, 0));
-        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        const bool first = turn_to(sum_place(n));
-        wgmma::wait<3>(); /* half of dQ */
-        wgmma::hold(x);
-        add_queries(x, 0, first);
-        wgmma::wait<0>(); /* the other half, dV, dK */
-        wgmma::hold(y);
-        wgmma::hold(sums.dv);
+        issue_sum_of(sums.dk, memory.scores(n), memory.streamed(n, 0));
+        issue_own_queries(n);
+        if constexpr (MORE) {
+            wgmma::wait<2>(); /* S */
+            weigh(n + 1, row, masked, lse);
+            give_weights();
+        }
+        ptx::mbarrier_wait(memory.given(n), n / 2 & 1);
+        wgmma::fence();
+        issue_other_queries(n);
+        wgmma::wait<2>(); /* dK */
         wgmma::hold(sums.dk);
         arrive(memory.stages().empty(n));
         if constexpr (MORE) {
-            issue_products_of(n + 1);
+            load_rows(delta, n + 1, 1);
+            memory.d_o_stages().await_full(n + 1);
+            wgmma::fence();
+            issue_product(dp, n + 1, 1);
         }
-        add_queries(y, 1, first);
-        arrive(memory.done(n));
+        wgmma::wait<MORE ? 1 : 0>(); /* dQ */
+        wgmma::hold(dq);
+        if (n + 2 < all && lane == 0) { /* the other CTA waits for it */
+            cluster::mbarrier_arrive(memory.taken(n), cluster::rank() ^ 1);
+        }
+        add_queries(n);
         if constexpr (MORE) {
-            wgmma::wait<0>();
-            score(n + 1);
+            await_weights();
+            wgmma::fence();
+            issue_sum_of(sums.dv, memory.weights(n + 1), memory.streamed(n + 1, 1));
+            end(n + 1, delta);
         }
+    }
+
+    /* dS of tile n, whose dV is issued behind dP. */
+    __device__ __forceinline__ void end(uint32_t n, const float2 (&delta)[ROWS / 8])
+    {
+        wgmma::wait<1>(); /* dP */
+        wgmma::hold(dp);
+        differentiate(n, delta);
+        arrive(memory.scored(n));
+        wgmma::wait<0>(); /* dV */
+        wgmma::hold(sums.dv);
+        arrive(memory.d_o_stages().empty(n));
     }
 
     __device__ __forceinline__ void run()
@@ -192,19 +294,38 @@ template <class S> struct WideGroup {
         if (o.all == 0) {
             return;
         }
+        ptx::mbarrier_wait(memory.keys_full(), 0);
         if (a.hides_keys) {
+            ptx::mbarrier_wait(values_full(memory), 0);
             clear_hidden<S>(a, memory, o.item);
         }
-        uint32_t n = o.from;
-        sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + ptx::thread() % 32 * 4;
+        const uint32_t all = o.all;
+        uint32_t n = 0;
+        sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + cluster::rank() * 8 * 128 +
+                  ptx::thread() % 32 * 4;
         tile_at = 0;
-        issue_products_of(n);
-        wgmma::wait<0>();
-        score(n);
-        for (; n + 1 < o.end(); n++) {
-            tile<true>(n);
+        memory.stages().await_full(n);
+        wgmma::fence();
+        issue_product(s, n, 0);
+        float2 lse[ROWS / 8], delta[ROWS / 8];
+        load_rows(lse, n, 0);
+        load_rows(delta, n, 1);
+        ptx::mbarrier_wait(values_full(memory), 0);
+        memory.d_o_stages().await_full(n);
+        wgmma::fence();
+        issue_product(dp, n, 1);
+        const int row = row_of[0] + ROWS * group;
+        wgmma::wait<1>(); /* S */
+        weigh(n, row, is_masked(row), lse);
+        give_weights();
+        await_weights();
+        wgmma::fence();
+        issue_sum_of(sums.dv, memory.weights(n), memory.streamed(n, 1));
+        end(n, delta);
+        for (; n + 1 < all; n++) {
+            tile<true>(n, all);
         }
-        tile<false>(n);
+        tile<false>(n, all);
     }
 
     /* The thread's first key. */
@@ -221,12 +342,12 @@ template <class S> struct WideGroup {
         const int slot = ptx::thread() / 32 % 4 * 8 + ptx::thread() % 32 / 4, mine_at = 32 * group;
         ptx::barrier_sync(5, 256); /* products have read what lies there */
         if (ptx::thread() % 4 == 0) {
-            ptx::store_shared_8(memory.scores() + (mine_at + slot) * 8, __float_as_uint(mine.x),
+            ptx::store_shared_8(memory.weights(0) + (mine_at + slot) * 8, __float_as_uint(mine.x),
                                 __float_as_uint(mine.y));
         }
         ptx::barrier_sync(5, 256);
-        const float2 x = ptx::load_shared_8(memory.scores() + slot * 8),
-                     y = ptx::load_shared_8(memory.scores() + (32 + slot) * 8);
+        const float2 x = ptx::load_shared_8(memory.weights(0) + slot * 8),
+                     y = ptx::load_shared_8(memory.weights(0) + (32 + slot) * 8);
         const int64_t key = first_key();
         return is_faint_key(a, o.item, o.band, key, x.x + y.x) ||
                is_faint_key(a, o.item, o.band, key + 8, x.y + y.y);
@@ -256,7 +377,7 @@ template <class S> struct WideGroup {
                           column);
         bad |= store_sums(grads.dv, sums.dv, 1, batch, key, head, left, column);
         bad = ptx::barrier_any(5, 256, bad);
-        if (ptx::thread() == 128) {
+        if (ptx::thread() == 128 && left > 0) {
             note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
         }
     }
@@ -264,5 +385,5 @@ template <class S> struct WideGroup {
 
 template <class S> __device__ __forceinline__ void wide_sm90(const attn_cuda_backward_params &a)
 {
-    run_ordered<S, WideGroup<S>, OrderedLoader<S>>(a);
+    run_pair<S, WideGroup<S>>(a);
 }
