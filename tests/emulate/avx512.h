@@ -56,6 +56,29 @@ EMULATED(__m512i) emulated_512_maskz_loadu_epi8(uint64_t mask, const void *p)
     return _mm512_loadu_si512(x);
 }
 
+EMULATED(__m128i) emulated_128_maskz_loadu_epi8(uint16_t mask, const void *p)
+{
+    uint8_t x[16] = {0};
+    for (int i = 0; i < 16; i++) {
+        if (mask >> i & 1) {
+            x[i] = ((const uint8_t *)p)[i];
+        }
+    }
+    return _mm_loadu_si128((const __m128i *)x);
+}
+
+EMULATED(uint32_t) emulated_testn_epi16_mask(__m512i a, __m512i b)
+{
+    uint16_t x[32], y[32];
+    uint32_t mask = 0;
+    _mm512_storeu_si512(x, a);
+    _mm512_storeu_si512(y, b);
+    for (int i = 0; i < 32; i++) {
+        mask |= (uint32_t)((x[i] & y[i]) == 0) << i;
+    }
+    return mask;
+}
+
 EMULATED(__m256i) emulated_256_maskz_loadu_epi16(uint16_t mask, const uint16_t *p)
 {
     uint16_t x[16] = {0};
@@ -233,6 +256,8 @@ EMULATED(__m512i) emulated_512_shuffle_epi32(__m512i a, int order)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_maskz_loadu_epi8(mask, p) emulated_512_maskz_loadu_epi8(mask, p)
+#define _mm_maskz_loadu_epi8(mask, p) emulated_128_maskz_loadu_epi8(mask, p)
+#define _mm512_testn_epi16_mask(a, b) emulated_testn_epi16_mask(a, b)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
 #define _mm512_mask_storeu_epi32(to, mask, a) emulated_mask_storeu_epi32(to, mask, a)
