@@ -67,6 +67,17 @@ EMULATED(__m128i) emulated_128_maskz_loadu_epi8(uint16_t mask, const void *p)
     return _mm_loadu_si128((const __m128i *)x);
 }
 
+EMULATED(__m512i) emulated_cvtepu8_epi32(__m128i a)
+{
+    uint8_t x[16];
+    uint32_t y[16];
+    _mm_storeu_si128((__m128i *)x, a);
+    for (int i = 0; i < 16; i++) {
+        y[i] = x[i];
+    }
+    return _mm512_loadu_si512(y);
+}
+
 EMULATED(uint32_t) emulated_testn_epi16_mask(__m512i a, __m512i b)
 {
     uint16_t x[32], y[32];
@@ -257,6 +268,7 @@ EMULATED(__m512i) emulated_512_shuffle_epi32(__m512i a, int order)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_maskz_loadu_epi8(mask, p) emulated_512_maskz_loadu_epi8(mask, p)
 #define _mm_maskz_loadu_epi8(mask, p) emulated_128_maskz_loadu_epi8(mask, p)
+#define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)
 #define _mm512_testn_epi16_mask(a, b) emulated_testn_epi16_mask(a, b)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
