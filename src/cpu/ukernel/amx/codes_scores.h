@@ -99,6 +99,9 @@ ATTN_INLINE void pack_rows(void *k, int64_t at, const attn_rows *src, int64_t n,
 static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
 {
     *k_group(k, d) = src->codes.group < d ? src->codes.group : d;
+    if (d == 0) {
+        return;
+    }
     switch (src->dtype) {
     case ATTN_I8:
         pack_rows(k, at, src, n, d, ATTN_I8);

@@ -236,7 +236,7 @@ enum { SQUARE = TILE * 2 * TILE };
 
 /* Stores pairs of two keys of the first n of 64 columns, a multiple of 32, in four squares: dword j
  * of square i is column 32 (i / 2) + i % 2 + 2 j of i4x2, else 32 (i / 2) + 4 (i % 2) + 8 (j / 4) +
- * j % 4. A row that is NULL is 0. */
+ * j % 4. */
 ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n, const numbers *of,
                            const int32_t dtype)
 {
@@ -244,8 +244,8 @@ ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n
         ATTN_UNROLL for (int i = 0; i < 2; i++)
         {
             const int64_t left = n / 2 - 16 * i;
-            const dwords a = _mm512_cvtepu8_epi32(load_few_bytes(x + 16 * i, x ? left : 0)),
-                         b = _mm512_cvtepu8_epi32(load_few_bytes(y + 16 * i, y ? left : 0)),
+            const dwords a = _mm512_cvtepu8_epi32(load_few_bytes(x + 16 * i, left)),
+                         b = _mm512_cvtepu8_epi32(load_few_bytes(y + 16 * i, left)),
                          both = _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
             d_store(to + 2 * i * SQUARE, nibble_numbers(both, of));
             d_store(to + (2 * i + 1) * SQUARE, nibble_numbers(_mm512_srli_epi32(both, 4), of));
@@ -253,8 +253,8 @@ ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n
         return;
     }
     const dwords order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),
-                 a = _mm512_permutexvar_epi64(order, load_bytes(x, x ? n : 0)),
-                 b = _mm512_permutexvar_epi64(order, load_bytes(y, y ? n : 0)),
+                 a = _mm512_permutexvar_epi64(order, load_bytes(x, n)),
+                 b = _mm512_permutexvar_epi64(order, load_bytes(y, n)),
                  zip[2] = {_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)};
     ATTN_UNROLL for (int i = 0; i < 2; i++)
     {
@@ -264,6 +264,8 @@ ATTN_INLINE void pack_pair(uint16_t *to, const char *x, const char *y, int64_t n
         d_store(to + (2 * i + 1) * SQUARE, _mm512_unpackhi_epi8(low, high));
     }
 }
+
+static const char no_codes[64]; /* a row beyond the last key: zeros */
 
 /* Packs squares of keys key .. key+31 below n, and 64 columns from c on. */
 ATTN_INLINE void pack_squares(uint16_t *to, const attn_values *v, int64_t key, int64_t n, int64_t c,
@@ -279,9 +281,10 @@ ATTN_INLINE void pack_squares(uint16_t *to, const attn_values *v, int64_t key, i
         return;
     }
     for (int i = 0; i < KEY_STEP; i += 2, to += 2 * TILE) {
+        const char *x = key + i < n ? row[i] + byte : no_codes,
+                   *y = key + i + 1 < n ? row[i + 1] + byte : no_codes;
         attn_fetch_soon(v->soon, 4 * 64);
-        pack_pair(to, key + i < n ? row[i] + byte : NULL,
-                  key + i + 1 < n ? row[i + 1] + byte : NULL, left < 64 ? left : 64, of, dtype);
+        pack_pair(to, x, y, left < 64 ? left : 64, of, dtype);
     }
 }
 

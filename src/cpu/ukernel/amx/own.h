@@ -6,7 +6,7 @@
 #include "cpu/machine/host.h"
 #include <float.h>
 
-enum { OWN_COLUMNS = 128, OWN_KEYS = 16 };
+enum { OWN_COLUMNS = 64, OWN_KEYS = 16 };
 
 /* Adds a tile's products, 16 pairs, of 16 lanes; a's lanes are those at `at`, or all (NULL). */
 ATTN_INLINE vec add_tile(vec sum, const uint16_t *a, const uint16_t *b, const dwords *at)
