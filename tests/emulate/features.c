@@ -3,6 +3,9 @@
  * AVX512_BF16, AVX512_VBMI and AMX in software.
  */
 #include "cpu/machine/features.h"
+#include "tile_state.h"
+
+__thread struct emulated_tiles emulated;
 
 uint32_t attn_own_cpu_features(void); /* of src/cpu/machine/features.c */
 

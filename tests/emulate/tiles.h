@@ -7,12 +7,8 @@
  */
 #define ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
 
+#include "tile_state.h"
 #include <stdlib.h>
-
-static __thread struct {
-    int configured;
-    uint32_t tile[8][16][16];
-} emulated;
 
 static __attribute__((unused)) void *emulated_tile(int t)
 {

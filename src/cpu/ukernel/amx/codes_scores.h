@@ -348,3 +348,10 @@ static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int
         return score_rows(s, k, qt, d, n, ATTN_E5M2);
     }
 }
+
+/* True for rows whose groups pv_few (codes_values.h) takes; of columns of one. */
+static bool takes_rows(int32_t dtype, int64_t columns)
+{
+    (void)dtype;
+    return columns > 0 && columns % 32 == 0;
+}

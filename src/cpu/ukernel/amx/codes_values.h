@@ -393,10 +393,3 @@ static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, con
         few_values(ot, v, p, n, alpha, lanes, ATTN_E5M2);
     }
 }
-
-/* True for rows whose groups pv_few takes; of columns of one. */
-static bool takes_rows(int32_t dtype, int64_t columns)
-{
-    (void)dtype;
-    return columns > 0 && columns % 32 == 0;
-}
