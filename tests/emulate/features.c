@@ -11,8 +11,8 @@ uint32_t attn_own_cpu_features(void); /* of src/cpu/machine/features.c */
 
 uint32_t attn_cpu_features(void)
 {
-    const uint32_t emulated =
+    const uint32_t more =
                        ATTN_CPU_AVX512 | ATTN_CPU_AVX512BF16 | ATTN_CPU_AVX512VBMI | ATTN_CPU_AMX,
                    own = attn_own_cpu_features();
-    return own & ATTN_CPU_AVX2 ? own | emulated : own;
+    return own & ATTN_CPU_AVX2 ? own | more : own;
 }
