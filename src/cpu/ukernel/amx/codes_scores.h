@@ -178,8 +178,8 @@ ATTN_INLINE void end_run(const score_run *run, const int rows, const bool wide)
         ATTN_UNROLL for (int lane = 0; lane < lanes; lane += VL)
         {
             float *s = run->s + key * STRIP + lane;
-            const vec sum_of = v_load(x + lane);
-            v_store(s, run->first ? v_mul(sum_of, by) : v_fma(sum_of, by, v_load(s)));
+            const vec sums = v_load(x + lane);
+            v_store(s, run->first ? v_mul(sums, by) : v_fma(sums, by, v_load(s)));
         }
     }
 }
@@ -191,7 +191,7 @@ typedef struct score_runs {
     bool high;      /* the next run is on HIGH */
 } score_runs;
 
-/* Ends the last run. */
+/* Ends the last run, which is not on the tiles of the next one. */
 ATTN_INLINE void end_last(score_runs *runs, const bool wide)
 {
     if (runs->last.s && runs->high) {
@@ -216,15 +216,9 @@ ATTN_INLINE void score_keys(score_runs *runs, float *s, const uint16_t *k, const
         } else {
             sum_products(k + c, d_pad * 2, qt + c * STRIP, (end - c) / 32, LOW, wide);
         }
+        end_last(runs, wide);
+        runs->last = (score_run){s, scale + c / group, groups, n, c == 0};
         runs->high = !runs->high;
-        const score_run run = {s, scale + c / group, groups, n, c == 0};
-        const score_run last = runs->last;
-        if (last.s && runs->high) {
-            end_run(&last, HIGH, wide);
-        } else if (last.s) {
-            end_run(&last, LOW, wide);
-        }
-        runs->last = run;
     }
 }
 
@@ -241,17 +235,11 @@ ATTN_INLINE void score_panel(float *s, const uint16_t *k, const float *scale, co
     end_last(&runs, wide);
 }
 
-/* Writes scores of n keys without columns. */
-static void no_scores(float *s, int64_t n)
-{
-    memset(s, 0, (size_t)(n * STRIP) * sizeof *s);
-}
-
 static void qk(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
     void *k = (void *)(uintptr_t)k_;
     if (d == 0) {
-        no_scores(s, n);
+        memset(s, 0, (size_t)(n * STRIP) * sizeof(float));
         return;
     }
     const int64_t group = *k_group(k, d), groups = (d + group - 1) / group;
