@@ -40,7 +40,9 @@ ATTN_INLINE void tiles_overlapped(uint16_t *p, int64_t done, float *s, const att
 static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, double c,
                        const attn_running *state, int lanes)
 {
-    if (lanes <= TILE) {
+    if (lanes <= 4) {
+        tiles_in_turn(p, done, s, keys, v_set1((float)c), state, 4, 1);
+    } else if (lanes <= TILE) {
         tiles_in_turn(p, done, s, keys, v_set1((float)c), state, GROUP, 1);
     } else if (PARTS == 1) {
         tiles_in_turn(p, done, s, keys, v_set1((float)c), state, STRIP, 2);

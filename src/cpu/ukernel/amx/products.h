@@ -63,8 +63,8 @@ ATTN_INLINE void add_steps(const uint16_t *a, const factors *f, const int which,
                            const bool wide, exponentials *meanwhile)
 {
     const uint16_t *b = f->b;
+    attn_fetch_soon(f->soon, f->steps * (which == ALL ? f->elements : f->elements / 2));
     for (int64_t i = 0; i < f->steps; i++, a += f->a_step, b += f->b_step) {
-        attn_fetch_soon(f->soon, which == ALL ? f->elements : f->elements / 2);
         part_product last = {-1, -1};
         ATTN_UNROLL for (int n = 0; n < PRODUCTS; n++)
         {

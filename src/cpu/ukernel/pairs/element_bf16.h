@@ -43,6 +43,19 @@ ATTN_INLINE void pair_columns(dwords *low, dwords *high, dwords x, dwords y)
     *low = d_zip_low(x, y), *high = d_zip_high(x, y);
 }
 
+/* Columns c .. c+31 of two rows of n side by side, the second or both zeros (NULL), so paired. */
+ATTN_INLINE void split_keys(dwords *low, dwords *high, const void *x, const void *y, int64_t c,
+                            int64_t n)
+{
+    const uint16_t *first = x, *second = y;
+    if (y && n - c >= 32) {
+        pair_columns(low, high, d_load(first + c), d_load(second + c));
+    } else {
+        pair_columns(low, high, x ? d_load_some(first + c, n - c) : d_zero(),
+                     y ? d_load_some(second + c, n - c) : d_zero());
+    }
+}
+
 /* x rounded to nearest, in the upper halves; the lower halves hold leftovers. A NaN stays one. */
 ATTN_INLINE void split(dwords *part, vec x)
 {

@@ -50,21 +50,3 @@ ATTN_INLINE factors row_factors(const attn_keys *keys, const char *const *row, i
     }
     return f;
 }
-
-/* The 32 keys from row[0] on, `count` of which there are, and 32 columns from c on, as a square. */
-ATTN_INLINE void pack_square(uint16_t *to, const char *const *row, int64_t count, int64_t c,
-                             int64_t dv, attn_soon *soon)
-{
-    for (int64_t key = 0; key < 2 * GROUP; key += 2, to += 2 * STRIP) {
-        dwords x[PARTS], y[PARTS];
-        attn_fetch_soon(soon, 4 * STRIP);
-        split_row(x, key < count ? row[key] : NULL, 1, c, dv, 1);
-        split_row(y, key + 1 < count ? row[key + 1] : NULL, 1, c, dv, 1);
-        for (int part = 0; part < PARTS; part++) {
-            dwords low, high;
-            pair_columns(&low, &high, x[part], y[part]);
-            d_store(to + part * SQUARE, low);
-            d_store(to + part * SQUARE + STRIP, high);
-        }
-    }
-}

@@ -41,9 +41,9 @@ ATTN_INLINE void pack_k_row(void *k, int64_t at, const void *row, int64_t stride
 {
     const int64_t d_pad = k_pad(d);
     uint16_t *to = (uint16_t *)k + at * d_pad;
+    attn_fetch_soon(soon, d);
     for (int64_t c = 0; c < d_pad; c += 32) {
         dwords part[PARTS];
-        attn_fetch_soon(soon, 32);
         split_columns(part, row, stride, c, d, 1);
         for (int i = 0; i < PARTS; i++) {
             d_store(to + i * PANEL_KEYS * d_pad + c, part[i]);

@@ -157,10 +157,10 @@ ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
                    ahead->cols};
 }
 
-ATTN_INLINE void fetch_some(fetch *f)
+ATTN_INLINE void fetch_some(fetch *f, int64_t pairs)
 {
-    attn_fetch_soon(f->soon, f->elements);
-    const char *next = f->from + f->step, *end = next < f->end ? next : f->end;
+    attn_fetch_soon(f->soon, pairs * f->elements);
+    const char *next = f->from + pairs * f->step, *end = next < f->end ? next : f->end;
     for (; f->from < end; f->from += 64) {
         __builtin_prefetch(f->from);
     }
@@ -216,7 +216,7 @@ ATTN_INLINE void next_pair(exponentials *e, const int groups, const bool far)
     const int all = 2 * groups, count = all < ASIDE ? all : ASIDE;
     const vec c = FUSED_EXPONENT ? v_set1(1) : e->of[0].c;
     vec d[4], p[4];
-    fetch_some(&e->ahead);
+    fetch_some(&e->ahead, 1);
     ATTN_UNROLL for (int i = 0; i < all; i += count)
     {
         EACH d[i + k] = distance(v_load(e->s + (i + k) % 2 * STRIP + (i + k) / 2 * VL),

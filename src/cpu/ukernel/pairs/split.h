@@ -35,16 +35,9 @@ ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
  * a NaN the rest stays one. */
 enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1, EXACT = ELEMENT_BITS <= 8 * PARTS };
 
-ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
-                               float factor)
+/* The parts of a in lower halves, those of b in upper ones. */
+ATTN_INLINE void split_two(__m512i *part, vec a, vec b)
 {
-    vec a, b;
-    if (stride == 1 && factor == 1 && n - c >= 32) {
-        a = load_whole(row, c), b = load_whole(row, c + 16);
-    } else {
-        a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
-        b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
-    }
     const __mmask16 round_a = ELEMENT_BITS < 24 ? 0xffff : can_round(a),
                     round_b = ELEMENT_BITS < 24 ? 0xffff : can_round(b);
     for (int i = 0; i < PARTS - EXACT; i++) {
@@ -56,24 +49,44 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
     }
 }
 
-/* Dwords of 32 columns of two rows as split_columns() gives them: dword i of *low is column
- * PAIR_LOW(i), of *high that PAIR_HIGH beyond. */
+ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
+                               float factor)
+{
+    if (stride == 1 && factor == 1 && n - c >= 32) {
+        split_two(part, load_whole(row, c), load_whole(row, c + 16));
+    } else {
+        split_two(part, v_mul(load_columns(row, stride, c, n), v_set1(factor)),
+                  v_mul(load_columns(row, stride, c + 16, n), v_set1(factor)));
+    }
+}
+
+/* Columns c .. c+31 of two rows of n side by side, the second or both zeros (NULL), as PARTS pairs
+ * of vectors: dword i of *low is column PAIR_LOW(i), of *high that PAIR_HIGH beyond. */
 #define PAIR_LOW(i) (i)
 enum { PAIR_HIGH = 16 };
 
-ATTN_INLINE void pair_columns(__m512i *low, __m512i *high, __m512i x, __m512i y)
+ATTN_INLINE void split_keys(__m512i *low, __m512i *high, const void *x, const void *y, int64_t c,
+                            int64_t n)
 {
-    *low = _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(y, 16));
-    *high = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y);
+    const vec zero = v_set1(0);
+    if (y && n - c >= 32) {
+        split_two(low, load_whole(x, c), load_whole(y, c));
+        split_two(high, load_whole(x, c + 16), load_whole(y, c + 16));
+    } else if (x) {
+        split_two(low, load_columns(x, 1, c, n), y ? load_columns(y, 1, c, n) : zero);
+        split_two(high, load_columns(x, 1, c + 16, n), y ? load_columns(y, 1, c + 16, n) : zero);
+    } else {
+        for (int i = 0; i < PARTS; i++) {
+            low[i] = high[i] = d_zero();
+        }
+    }
 }
 
-/* The same in memory: [column][2]. */
+/* Dwords of 32 columns of two rows as split_columns() gives them, in memory: [column][2]. */
 ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
 {
-    __m512i low, high;
-    pair_columns(&low, &high, x, y);
-    _mm512_storeu_si512(to, low);
-    _mm512_storeu_si512(to + 32, high);
+    _mm512_storeu_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(y, 16)));
+    _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
 }
 
 /* The parts of x, a P or dS, in upper halves. All but the last are cut off: the other factor's
