@@ -46,7 +46,7 @@
 #undef v_column
 #undef v_column_i8
 #undef v_column_i4
-#undef v_column_f8
+#undef upper_codes
 #undef v_column_e4m3
 #undef v_column_e5m2
 #undef v_any_beyond

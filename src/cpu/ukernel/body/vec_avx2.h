@@ -90,17 +90,30 @@
         32 - (bits)))
 #define v_column_i8(x, j) v_column(x, 8, j)
 #define v_column_i4(x, j) v_column(x, 4, j)
-/* Of floats of 8 bits: moved `shift` bits down from the top, sign and rest are an f32 that is
- * 1 / factor of the code, subnormal for small codes. Codes that are not finite are wrong. */
-#define v_column_e4m3(x, j) v_column_f8(x, j, 4, 0x87f00000u, 0x1p120f)
-#define v_column_e5m2(x, j) v_column_f8(x, j, 3, 0x8fe00000u, 0x1p112f)
-#define v_column_f8(x, j, shift, mask, factor)                                             \
-    _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(                                     \
-                      _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_castps_si256(x),           \
-                                                          _mm256_set1_epi32(24 - 8 * (j))), \
-                                        shift),                                             \
-                      _mm256_set1_epi32((int)(mask)))),                                     \
-                  v_set1(factor))
+/* Of floats of 8 bits, columns j and j + 2 at once, as f16: a code of e5m2 is its upper byte, one
+ * of e4m3 gives 2^-8 of itself. Moved into an f32 small codes would be subnormal, which
+ * multiplications of some processors take a hundred cycles for. Codes that are not finite are
+ * wrong. */
+#define v_column_e5m2(x, j) column_f16(upper_codes(x, j), j)
+#define v_column_e4m3(x, j) \
+    _mm256_mul_ps(column_f16(e4m3_halves(upper_codes(x, j)), j), _mm256_set1_ps(256))
+#define upper_codes(x, j)                                                               \
+    ((j) % 2 ? _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi16((short)0xff00)) \
+             : _mm256_slli_epi16(_mm256_castps_si256(x), 8))
+ATTN_INLINE __m256i e4m3_halves(__m256i code)
+{
+    return _mm256_or_si256(
+        _mm256_and_si256(_mm256_srli_epi16(code, 1), _mm256_set1_epi16(0x3f80)),
+        _mm256_and_si256(code, _mm256_set1_epi16((short)0x8000)));
+}
+ATTN_INLINE vec column_f16(__m256i words, const int j)
+{
+    const __m256i apart = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, apart), 0xd8);
+    return _mm256_cvtph_ps(j < 2 ? _mm256_castsi256_si128(both)
+                                 : _mm256_extracti128_si256(both, 1));
+}
 #define v_any_beyond(x, last)                                                              \
     (_mm256_movemask_epi8(_mm256_cmpgt_epi8(                                               \
          _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi8(0x7f)),                  \
