@@ -16,15 +16,14 @@
 #include "cpu/ukernel/pairs/dwords_avx512.h"
 #include "cpu/ukernel/amx/instructions.h"
 #include "cpu/ukernel/amx/sums.h"
+#include "cpu/ukernel/codes/types.h"
 #include "cpu/ukernel/codes/numbers.h"
 #include "cpu/ukernel/codes/operands.h"
 #include "cpu/ukernel/amx/codes_scores.h"
 #include "cpu/ukernel/amx/codes_values.h"
 
-static uint64_t p_bytes(void)
-{
-    return 0;
-}
+enum { GRANULE = 2 * TILE, FEW_LANES = TILE };
+enum { BITS = ATTN_BITS_AMX, TILE_PRODUCTS = 1, PAIR_PRODUCTS = 0 };
 
 static void begin(void)
 {
@@ -36,44 +35,4 @@ static void end(void)
     tiles_end();
 }
 
-const attn_ukernel attn_ukernel_amx_codes = {
-    .name = "amx_codes",
-    .bits = ATTN_BITS_AMX,
-    .losses = {0, 0x1p-8},
-    .vector_bits = 512,
-    .tile_products = 1,
-    .strip = STRIP,
-    .granule = 2 * TILE,
-    .key_block = ATTN_KEY_BLOCK,
-    .segment = ATTN_SEGMENT,
-    .key_tile = ATTN_KEY_BLOCK,
-    .key_step = KEY_STEP,
-    .real_size = 4,
-    .begin = begin,
-    .end = end,
-    .k_bytes = k_bytes,
-    .v_bytes = v_bytes,
-    .q_bytes = q_bytes,
-    .p_bytes = p_bytes,
-    .takes_rows = takes_rows,
-    .pack_k = pack_k,
-    .pack_v = pack_v,
-    .pack_q = pack_q,
-    .qk = qk,
-    .qk_codes = qk_codes,
-    .widen = widen_f32,
-    .bias = bias_f32,
-    .score = score_f32,
-    .mask = mask_f32,
-    .softmax = softmax_f32,
-    .qk_softmax = qk_softmax,
-    .pv = pv,
-    .few_lanes = TILE,
-    .pv_few = pv_few,
-    .clean_v = clean_v,
-    .finite = finite_f32,
-    .store = store_f32,
-    .logs = logs_f32,
-    .join = join_f32,
-    .copy = copy_f32,
-};
+#include "cpu/ukernel/codes/body.h"

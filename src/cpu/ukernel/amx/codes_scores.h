@@ -102,19 +102,7 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     if (d == 0) {
         return;
     }
-    switch (src->dtype) {
-    case ATTN_I8:
-        pack_rows(k, at, src, n, d, ATTN_I8);
-        return;
-    case ATTN_I4X2:
-        pack_rows(k, at, src, n, d, ATTN_I4X2);
-        return;
-    case ATTN_E4M3:
-        pack_rows(k, at, src, n, d, ATTN_E4M3);
-        return;
-    default:
-        pack_rows(k, at, src, n, d, ATTN_E5M2);
-    }
+    OF_CODES(src->dtype, pack_rows, k, at, src, n, d);
 }
 
 static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
@@ -325,16 +313,7 @@ static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int
     if (k->col_stride != 1 || lanes > TILE || d == 0 || d % 32 != 0 || d > MOST_COLUMNS) {
         return false;
     }
-    switch (k->dtype) {
-    case ATTN_I8:
-        return score_rows(s, k, qt, d, n, ATTN_I8);
-    case ATTN_I4X2:
-        return score_rows(s, k, qt, d, n, ATTN_I4X2);
-    case ATTN_E4M3:
-        return score_rows(s, k, qt, d, n, ATTN_E4M3);
-    default:
-        return score_rows(s, k, qt, d, n, ATTN_E5M2);
-    }
+    return OF_CODES(k->dtype, score_rows, s, k, qt, d, n);
 }
 
 /* True for rows whose groups pv_few (codes_values.h) takes; of columns of one. */

@@ -11,20 +11,11 @@
  */
 enum { V_KEYS = ATTN_KEY_BLOCK + KEY_STEP, W_GROUP = ATTN_KEY_BLOCK * STRIP };
 
-static float *v_scales(void *v, int64_t dv_pad)
-{
-    return (float *)(void *)((uint16_t *)v + V_KEYS * dv_pad);
-}
+#include "cpu/ukernel/codes/panel.h"
 
-static int64_t *v_group(void *v, int64_t dv_pad)
+static int64_t value_place(int64_t c, int64_t key)
 {
-    return (int64_t *)(void *)(v_scales(v, dv_pad) + (dv_pad / 32 + 1) * ATTN_KEY_BLOCK);
-}
-
-static uint64_t v_bytes(int64_t dv_pad)
-{
-    return V_KEYS * (uint64_t)dv_pad * 2 +
-           ((uint64_t)dv_pad / 32 + 1) * ATTN_KEY_BLOCK * sizeof(float) + sizeof(int64_t);
+    return c * V_KEYS + key;
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
@@ -76,44 +67,7 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
         const bool finite = row_scales(scale, ATTN_KEY_BLOCK, src, row, dv, src->codes.group);
         values |= (uint64_t)!finite << row;
     }
-    switch (src->dtype) {
-    case ATTN_I8:
-        pack_values(v, at, src, n, dv, dv_pad, values, ATTN_I8);
-        return;
-    case ATTN_I4X2:
-        pack_values(v, at, src, n, dv, dv_pad, values, ATTN_I4X2);
-        return;
-    case ATTN_E4M3:
-        pack_values(v, at, src, n, dv, dv_pad, values, ATTN_E4M3);
-        return;
-    default:
-        pack_values(v, at, src, n, dv, dv_pad, values, ATTN_E5M2);
-    }
-}
-
-static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv_pad,
-                    const attn_specials *found)
-{
-    void *from = (void *)(uintptr_t)v_;
-    const float *scale = v_scales(from, dv_pad);
-    const int64_t group = *v_group(from, dv_pad);
-    bool any = false;
-    memmove(to_, v_, v_bytes(dv_pad));
-    memset(found->plus, 0, (size_t)dv_pad * sizeof *found->plus);
-    memset(found->minus, 0, (size_t)dv_pad * sizeof *found->minus);
-    for (int64_t c = 0; c < dv_pad; c++) {
-        for (int64_t key = at; key < at + n; key++) {
-            uint16_t *x = (uint16_t *)to_ + c * V_KEYS + key;
-            const float code = attn_bf16_to_f32(*x),
-                        value = code * scale[c / group * ATTN_KEY_BLOCK + key];
-            if (code - code != 0) {
-                found->plus[c] |= (uint64_t)!(value < 0) << key;
-                found->minus[c] |= (uint64_t)!(value > 0) << key;
-                *x = 0, any = true;
-            }
-        }
-    }
-    return any;
+    OF_CODES(src->dtype, pack_values, v, at, src, n, dv, dv_pad, values);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -379,17 +333,5 @@ ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int
 static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes)
 {
-    switch (v->dtype) {
-    case ATTN_I8:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_I8);
-        return;
-    case ATTN_I4X2:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_I4X2);
-        return;
-    case ATTN_E4M3:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_E4M3);
-        return;
-    default:
-        few_values(ot, v, p, n, alpha, lanes, ATTN_E5M2);
-    }
+    OF_CODES(v->dtype, few_values, ot, v, p, n, alpha, lanes);
 }

@@ -15,59 +15,22 @@
 #include "cpu/ukernel/body/body_softmax.h"
 #include "cpu/ukernel/pairs/dwords_avx512.h"
 #include "cpu/ukernel/avx512bf16/instructions.h"
+#include "cpu/ukernel/codes/types.h"
 #include "cpu/ukernel/codes/numbers.h"
 #include "cpu/ukernel/codes/operands.h"
 #include "cpu/ukernel/avx512bf16/codes_scores.h"
 #include "cpu/ukernel/avx512bf16/codes_few.h"
 #include "cpu/ukernel/avx512bf16/codes_values.h"
 
-static uint64_t p_bytes(void)
-{
-    return 0;
-}
+enum { GRANULE = 16, KEY_STEP = 2, FEW_LANES = FEW_f32 };
+enum { BITS = ATTN_BITS_CODES, TILE_PRODUCTS = 0, PAIR_PRODUCTS = 1 };
 
-static void no_state(void)
+static void begin(void)
 {
 }
 
-const attn_ukernel attn_ukernel_avx512bf16_codes = {
-    .name = "avx512bf16_codes",
-    .bits = ATTN_BITS_CODES,
-    .losses = {0, 0x1p-8},
-    .vector_bits = 512,
-    .pair_products = 1,
-    .strip = STRIP,
-    .granule = 16,
-    .key_block = ATTN_KEY_BLOCK,
-    .segment = ATTN_SEGMENT,
-    .key_tile = ATTN_KEY_BLOCK,
-    .key_step = 2,
-    .real_size = 4,
-    .begin = no_state,
-    .end = no_state,
-    .k_bytes = k_bytes,
-    .v_bytes = v_bytes,
-    .q_bytes = q_bytes,
-    .p_bytes = p_bytes,
-    .takes_rows = takes_rows,
-    .pack_k = pack_k,
-    .pack_v = pack_v,
-    .pack_q = pack_q,
-    .qk = qk,
-    .qk_codes = qk_codes,
-    .widen = widen_f32,
-    .bias = bias_f32,
-    .score = score_f32,
-    .mask = mask_f32,
-    .softmax = softmax_f32,
-    .qk_softmax = qk_softmax,
-    .pv = pv,
-    .few_lanes = FEW_f32,
-    .pv_few = pv_few,
-    .clean_v = clean_v,
-    .finite = finite_f32,
-    .store = store_f32,
-    .logs = logs_f32,
-    .join = join_f32,
-    .copy = copy_f32,
-};
+static void end(void)
+{
+}
+
+#include "cpu/ukernel/codes/body.h"

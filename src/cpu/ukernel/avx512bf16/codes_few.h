@@ -266,14 +266,5 @@ static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int
         d / k->codes.group > MOST_GROUPS) {
         return false;
     }
-    switch (k->dtype) {
-    case ATTN_I8:
-        return few_or_one(s, k, qt, d, n, lanes, ATTN_I8);
-    case ATTN_I4X2:
-        return few_or_one(s, k, qt, d, n, lanes, ATTN_I4X2);
-    case ATTN_E4M3:
-        return few_or_one(s, k, qt, d, n, lanes, ATTN_E4M3);
-    default:
-        return few_or_one(s, k, qt, d, n, lanes, ATTN_E5M2);
-    }
+    return OF_CODES(k->dtype, few_or_one, s, k, qt, d, n, lanes);
 }

@@ -9,24 +9,16 @@
  * The key behind an odd number of them is zero.
  */
 enum {
-    V_RUN = ATTN_KEY_BLOCK * 8, /* numbers of 8 columns */
+    V_KEYS = ATTN_KEY_BLOCK,
+    V_RUN = V_KEYS * 8, /* numbers of 8 columns */
     W_GROUP = ATTN_KEY_BLOCK * STRIP
 };
 
-static float *v_scales(void *v, int64_t dv_pad)
-{
-    return (float *)(void *)((uint16_t *)v + ATTN_KEY_BLOCK * dv_pad);
-}
+#include "cpu/ukernel/codes/panel.h"
 
-static int64_t *v_group(void *v, int64_t dv_pad)
+static int64_t value_place(int64_t c, int64_t key)
 {
-    return (int64_t *)(void *)(v_scales(v, dv_pad) + (dv_pad / 32 + 1) * ATTN_KEY_BLOCK);
-}
-
-static uint64_t v_bytes(int64_t dv_pad)
-{
-    return ATTN_KEY_BLOCK * ((uint64_t)dv_pad * 2 + ((uint64_t)dv_pad / 32 + 1) * sizeof(float)) +
-           sizeof(int64_t);
+    return c / 8 * V_RUN + key / 2 * 16 + c % 8 * 2 + key % 2;
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
@@ -51,31 +43,6 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
                                 _mm512_extracti64x4_epi64(pair, 1));
         }
     }
-}
-
-static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv_pad,
-                    const attn_specials *found)
-{
-    void *from = (void *)(uintptr_t)v_;
-    const float *scale = v_scales(from, dv_pad);
-    const int64_t group = *v_group(from, dv_pad);
-    bool any = false;
-    memmove(to_, v_, v_bytes(dv_pad));
-    memset(found->plus, 0, (size_t)dv_pad * sizeof *found->plus);
-    memset(found->minus, 0, (size_t)dv_pad * sizeof *found->minus);
-    for (int64_t c = 0; c < dv_pad; c++) {
-        for (int64_t key = at; key < at + n; key++) {
-            uint16_t *x = (uint16_t *)to_ + c / 8 * V_RUN + key / 2 * 16 + c % 8 * 2 + key % 2;
-            const float code = attn_bf16_to_f32(*x),
-                        value = code * scale[c / group * ATTN_KEY_BLOCK + key];
-            if (code - code != 0) {
-                found->plus[c] |= (uint64_t)!(value < 0) << key;
-                found->minus[c] |= (uint64_t)!(value > 0) << key;
-                *x = 0, any = true;
-            }
-        }
-    }
-    return any;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

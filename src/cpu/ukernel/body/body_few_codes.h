@@ -4,6 +4,7 @@
  * a column of all keys is a vector. The values and the order of each sum are those of a panel.
  */
 #if defined v_column_i8 && REAL_BITS == 32
+#include "cpu/ukernel/codes/types.h"
 enum { CODE_GROUPS = 16 }; /* most groups of a row */
 
 /* Loads the scales of keys key .. key+VL-1. Lanes beyond n - 1 get the scale of that key. */
@@ -110,16 +111,7 @@ static bool FN(qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d,
         d / k->codes.group > CODE_GROUPS) {
         return false;
     }
-    switch (k->dtype) {
-    case ATTN_I8:
-        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_I8);
-    case ATTN_I4X2:
-        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_I4X2);
-    case ATTN_E4M3:
-        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_E4M3);
-    default:
-        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_E5M2);
-    }
+    return OF_CODES(k->dtype, FN(code_rows), s, k, qt, d, n, lanes);
 }
 #define QK_CODES FN(qk_codes)
 #else
