@@ -49,8 +49,9 @@ static void print_mean(enum bench_format format, const char *dtype, const char *
         cJSON_AddStringToObject(object, "least_problem", line);
         cli_print_json(object);
     } else {
-        printf("# %-4s libattn / %-16s %3d problems, geometric mean %6.2f, least %6.2f: %s\n",
-               dtype, against, mean->cells, geometric, mean->least, line);
+        printf("# %-4s libattn / %-16s %3d %s geometric mean %6.2f, least %6.2f: %s\n", dtype,
+               against, mean->cells, mean->cells == 1 ? "problem, " : "problems,", geometric,
+               mean->least, line);
     }
 }
 

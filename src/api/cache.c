@@ -8,6 +8,7 @@
 #include "core/arena.h"
 #include "core/codes.h"
 #include "system/system.h"
+#include <stddef.h>
 #include <string.h>
 
 struct attn_cache {
@@ -349,6 +350,19 @@ attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, int64_t len
     return leave(cache, status);
 }
 
+/* Checks that the caller's struct has all fields that a view sets; v_shift is the last one. */
+static attn_status check_args(const attn_forward_args *args)
+{
+    const uint64_t least = offsetof(attn_forward_args, v_shift) + sizeof args->v_shift;
+    attn_forward_args known;
+    TRY(attn_copy_args(&known, sizeof known, args, "args"));
+    return known.struct_size >= least
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                           "args.struct_size = %llu, but its fields up to v_shift take %llu bytes",
+                           (unsigned long long)known.struct_size, (unsigned long long)least);
+}
+
 attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
                             int32_t *table, int64_t *lengths, attn_forward_args *args)
 {
@@ -360,6 +374,7 @@ attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL, but count = %lld", absent,
                          (long long)count);
     }
+    TRY(check_args(args));
     TRY(enter(cache, args, "args"));
     const attn_status status = view(cache, sequences, count, table, lengths);
     if (status == ATTN_OK) {

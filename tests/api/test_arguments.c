@@ -91,6 +91,12 @@ static void test_pool_calls(void **state)
     REFUSED(attn_cache_view(p.cache, &a, 1, table, NULL, &args), INVALID_ARGUMENT,
             "lengths is NULL, but count = 1");
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, NULL), INVALID_ARGUMENT, "args");
+    args.struct_size = 0;
+    REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT,
+            "args.struct_size = 0 is not");
+    args.struct_size = sizeof args - sizeof args.v_shift; /* as of a header without shifts */
+    REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT, "v_shift");
+    args.struct_size = sizeof args;
     assert_int_equal(attn_cache_view(p.cache, NULL, 0, NULL, NULL, &args), ATTN_OK);
     assert_int_equal(args.block_table.shape[0], 0);
     /* a fork that grows gets the page's rows and its scales; a growth by nothing gets nothing */
