@@ -9,6 +9,10 @@
  */
 enum { SLACK = 8 };
 
+/* Probabilities below 2^LEAST_BITS are 0. The last of three parts is 2^-16 of the number or less,
+ * and subnormal numbers take many times as long as others. */
+#define LEAST_BITS (PARTS == 3 ? -110.0f : EXP2_MIN)
+
 /* ---- references ------------------------------------------------------------------------------ */
 
 /* The reference of the probabilities of 16 lanes: 2^((x - m) c). With FUSED_EXPONENT it is 2^(x c -
@@ -24,7 +28,7 @@ ATTN_INLINE reference reference_of(vec m, vec c)
 {
     const vec finite = v_zero_lt(m, v_set1(-REAL_MAX), m);
     return (reference){finite, v_mul(finite, c), c,
-                       FUSED_EXPONENT ? c : v_div(v_set1(EXP2_MIN), c)};
+                       FUSED_EXPONENT ? c : v_div(v_set1(LEAST_BITS), c)};
 }
 
 ATTN_INLINE lane_mask far_lanes(const reference *r)
@@ -80,6 +84,13 @@ ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
     store_parts(p, a_part, b_part);
 }
 
+/* x a; of three parts 0 where that is below 2^LEAST_BITS. */
+ATTN_INLINE vec scaled(vec x, vec a)
+{
+    const vec least = v_div(v_set1(0x1p-110f), a);
+    return v_mul(PARTS == 3 ? v_zero_lt(x, least, x) : x, a);
+}
+
 /* Multiplies P of two keys by a and b in `lanes`. Other lanes keep their parts: a number that is
  * split again may get other parts, and products that leave parts out would have other bits. */
 ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, lane_mask lanes)
@@ -91,7 +102,7 @@ ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, lane_mask lanes)
         first = v_add(first, d_floats(x));
         second = v_add(second, d_odd_floats(x));
     }
-    store_pair(p, v_mul(first, a), v_mul(second, b));
+    store_pair(p, scaled(first, a), scaled(second, b));
     for (int part = 0; part < PARTS; part++) {
         d_keep_lanes(p + part * P_PART, before[part], lanes);
     }
