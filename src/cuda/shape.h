@@ -97,7 +97,7 @@
 
 /* kernel/backward/shape_sm90.cuh: `fixed` rows of K and V together, stages of two tiles of `step`
  * rows, `scores` bytes of P, dS and sums of dQ, barriers, LSE and delta; a box's rows (TMA). */
-#define ATTN_GRAD_BOX 32
+#define ATTN_GRAD_BOX 64
 #define ATTN_GRAD_SM90_BYTES(d, fixed, step, stages, scores)                                  \
     ((fixed) * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
@@ -115,8 +115,7 @@
     (ATTN_GRAD_ROOM(d, step, false) + (step)*256 + 16 + ATTN_GRAD_APART_BYTES - (step) * (d)*2)
 
 /* kernel/backward/wide_sm90.cuh, beside `step` rows of dO once: P, dS of the CTA and of the other
- * one, twice; half of the other's K; barriers of both; a box's rows. */
-#define ATTN_GRAD_WIDE_BOX 64
+ * one, twice; half of the other's K; barriers of both. */
 #define ATTN_GRAD_PAIR_BYTES 48
 #define ATTN_GRAD_WIDE_ROOM(d, step) \
     (6 * 64 * (step)*2 + 64 * (d) + ATTN_GRAD_PAIR_BYTES + ATTN_GRAD_APART_BYTES - (step) * (d)*2)

@@ -13,16 +13,13 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
     attn_cuda_backward_params *params = &plan->params;
     const attn_problem *problem = &params->grads.problem;
     attn_tensor q = problem->q, d_o = params->grads.d_o;
-    const int32_t box = attn_cuda_grad_ctas(&attn_cuda_kernels[plan->kernel]) > 1
-                            ? ATTN_GRAD_WIDE_BOX
-                            : ATTN_GRAD_BOX;
     if (plan->split) {
         const int32_t d = attn_cuda_kernels[plan->kernel].d;
         q = attn_cuda_split_parts(&q, params->q_parts, d);
         d_o = attn_cuda_split_parts(&d_o, params->d_o_parts, d);
     } else {
-        TRY(attn_cuda_map_rows(driver, &params->k_map, &problem->k, box));
-        TRY(attn_cuda_map_rows(driver, &params->v_map, &problem->v, box));
+        TRY(attn_cuda_map_rows(driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));
+        TRY(attn_cuda_map_rows(driver, &params->v_map, &problem->v, ATTN_GRAD_BOX));
     }
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     if (family == ATTN_CUDA_BACKWARD_SM90_MASK || family == ATTN_CUDA_BACKWARD_SM90_BIAS) {
@@ -34,8 +31,8 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
                                         {table.shape[0], table.stride[0], 1}};
         TRY(attn_cuda_map(driver, &params->table_map, &table, axes, 3));
     }
-    TRY(attn_cuda_map_rows(driver, &params->q_map, &q, box));
-    return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, box);
+    TRY(attn_cuda_map_rows(driver, &params->q_map, &q, ATTN_GRAD_BOX));
+    return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, ATTN_GRAD_BOX);
 }
 
 /* Enqueues the launches. In the current context. */

@@ -49,8 +49,7 @@ struct GradShape {
                           OUTSIDE = LIGHT && BF16; /* the factor of dropout is not in dS */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */
-        BOX = WIDE ? ATTN_GRAD_WIDE_BOX : ATTN_GRAD_BOX,
-                         COLUMNS = WIDE ? D / 2 : D; /* of a warpgroup's sums of dK and dV */
+        BOX = ATTN_GRAD_BOX, COLUMNS = WIDE ? D / 2 : D;  /* of a warpgroup's sums of dK and dV */
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
     /* Tables leave dO two stages of its own, since dK reads Q last; wide: one. */
     static constexpr bool APART = ((TABLED || BIASED) && STAGES == 3) || WIDE;
