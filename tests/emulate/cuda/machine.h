@@ -106,7 +106,8 @@ void close_own();
 void wait_own(uint32_t left);
 
 /* Pairs: the block's number; the barrier of all threads that have not ended; work in the shared
- * memory of block `rank`, which its operating system thread does later; a place there. */
+ * memory of block `rank`, which its operating system thread does, block 0 as late as it can, block
+ * 1 at once; a place there. */
 uint32_t pair_rank();
 void pair_arrive();
 void pair_wait();

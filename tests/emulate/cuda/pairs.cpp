@@ -59,11 +59,18 @@ const unsigned char *shared_of(uint32_t rank, uint32_t offset)
 void take_work(runner &r)
 {
     if (r.pair) {
-        const std::lock_guard<std::mutex> lock(r.pair->mutex);
-        for (std::function<void()> &work : r.pair->work[r.rank]) {
-            r.copies.push_back(std::move(work));
+        std::deque<std::function<void()>> given;
+        {
+            const std::lock_guard<std::mutex> lock(r.pair->mutex);
+            given.swap(r.pair->work[r.rank]);
         }
-        r.pair->work[r.rank].clear();
+        for (std::function<void()> &work : given) {
+            if (r.rank == 0) { /* as late as it can be, in the other block at once */
+                r.copies.push_back(std::move(work));
+            } else {
+                work();
+            }
+        }
     }
 }
 
