@@ -114,11 +114,12 @@
 #define ATTN_GRAD_BIAS_ROOM(d, step) \
     (ATTN_GRAD_ROOM(d, step, false) + (step)*256 + 16 + ATTN_GRAD_APART_BYTES - (step) * (d)*2)
 
-/* kernel/backward/wide_sm90.cuh, beside `step` rows of dO once: P, dS of the CTA and of the other
- * one, twice; half of the other's K; barriers of both. */
+/* kernel/backward/wide_sm90.cuh, beside `step` rows of dO once: P, dS of the CTA twice and of the
+ * other one; a quarter of dQ; half of the other's K; barriers of both. */
 #define ATTN_GRAD_PAIR_BYTES 48
-#define ATTN_GRAD_WIDE_ROOM(d, step) \
-    (6 * 64 * (step)*2 + 64 * (d) + ATTN_GRAD_PAIR_BYTES + ATTN_GRAD_APART_BYTES - (step) * (d)*2)
+#define ATTN_GRAD_WIDE_ROOM(d, step)                                                              \
+    (4 * 64 * (step)*2 + (step) * (d) + 64 * (d) + ATTN_GRAD_PAIR_BYTES + ATTN_GRAD_APART_BYTES - \
+     (step) * (d)*2)
 
 /* kernel/backward/elements_sm90.cuh: a ring of pairs of tiles of 128 rows or keys; a bias; LSE and
  * delta twice; posts; barriers. The first byte is a multiple of 128. */

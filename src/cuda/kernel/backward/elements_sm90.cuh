@@ -270,7 +270,7 @@ template <class S> __device__ __forceinline__ void elements_sm90(const attn_cuda
     const uint32_t start = ptx::shared_address(shared);
     const ElementMemory<S> memory = {start + (-start & 1023)};
     if (threadIdx.x == 0) {
-        memory.pairs().init(1 + 32);
+        memory.pairs().init(1 + 32, CONSUMER_WARPS);
         ptx::fence_mbarrier_init();
     }
     __syncthreads();

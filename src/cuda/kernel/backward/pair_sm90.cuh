@@ -4,17 +4,21 @@
  *
  * Barriers of tile n, who completes them, and who waits:
  *
- *     full       the loaders: Q, LSE, delta are there           the warps
- *     empty      8 warps: dK is done                            the loaders, before n + 2
- *     d_o full   the loader: dO is there                        the warps
- *     d_o empty  8 warps: dV is done                            the loader, before n + 1
+ *     full       both loaders: Q; LSE and delta are there       the warps
+ *     empty      8 warps of each CTA: dK is done                the loaders, before n + 2
+ *     d_o full   both loaders: dO is there                      the warps
+ *     d_o empty  8 warps of each CTA: dV is done                the loader, before n + 1
  *     scored     8 warps: dS is there                           the warps, serve_pair
  *     given      the other CTA: its dS is there                 the warps
- *     taken      8 warps of the other CTA: they need dS of      the warps, before dS of n + 2
- *                this one no more
- *     done       8 warps: dQ is added                           hand_pair_turns_on
- *     turn       await_pair_turns: the block behind has added   the warps
- *     room       hand_pair_turns_on: it has seen done           await_pair_turns, before n + 2
+ *     taken      8 warps of the other CTA: they need dS of      serve_pair, before it copies n + 1;
+ *                this one no more                               the warps, before dS of n + 2
+ *     done       8 warps: half of dQ is in shared memory        hand_pair_turns_on
+ *     turn       await_pair_turns: the block behind has added   hand_pair_turns_on
+ *     room       hand_pair_turns_on: half of dQ has left        the warps, before the next half;
+ *                                                               await_pair_turns, before n + 1
+ *
+ * Of done and room there is one for each half. Each CTA loads half of the columns of Q and dO for
+ * both, so a stage is free when both have given it back.
  */
 #pragma once
 #include "cuda/kernel/backward/run_sm90.cuh"
@@ -72,8 +76,21 @@ __device__ __forceinline__ int pair_row(const attn_cuda_backward_params &a, cons
     return (int)(first < sequence.k_rows ? sequence.k_first + first : a.grads.problem.k.shape[1]);
 }
 
-/* Loads K and V of an item, the columns of the other half's K for which this CTA has dQ, and Q of
- * its tiles; copies dS of each tile to the other CTA. One thread. */
+/* Loads the CTA's half of the columns of a tile of rows, for both CTAs. One thread. */
+template <class S>
+__device__ __forceinline__ void load_for_pair(uint32_t to, const attn_tensor_map *map,
+                                              uint32_t barrier, int row, int head, int batch)
+{
+    static_assert(S::BOX == S::STEP, "a chunk is a box");
+    const int first = (int)cluster::rank() * (S::D / 128);
+    for (int chunk = first; chunk < first + S::D / 128; chunk++) {
+        tma::load_for_both(to + chunk * S::STEP * 128, map, barrier, chunk * 64, row, head, batch,
+                           tma::EVICT_LAST);
+    }
+}
+
+/* Loads K and V of an item, the columns of the other half's K for which this CTA has dQ, and its
+ * half of Q of tiles; copies dS of each tile to the other CTA. One thread. */
 template <class S>
 __device__ __forceinline__ void serve_pair(const attn_cuda_backward_params &a,
                                            const GradMemory<S> &memory, const OrderedItem &o)
@@ -90,16 +107,19 @@ __device__ __forceinline__ void serve_pair(const attn_cuda_backward_params &a,
     for (uint32_t n = 0; n < o.all + 2; n++, at.next(o.blocks)) { /* Q of n, dS of n - 2 */
         if (n > 1) {
             ptx::mbarrier_wait(memory.scored(n), (n / 2 & 1) ^ 1);
-            cluster::copy(memory.other_scores(n), memory.scores(n), S::FIXED * S::STEP * 2,
+            if (n > 2) {
+                ptx::mbarrier_wait(memory.taken(n - 3), (n - 3) / 2 & 1);
+            }
+            cluster::copy(memory.other_scores(), memory.scores(n), S::FIXED * S::STEP * 2,
                           memory.given(n), cluster::rank() ^ 1);
         }
         if (n < o.all) {
             const uint32_t full = memory.stages().full(n);
             memory.stages().await_empty(n);
             ptx::mbarrier_arrive_expect(full, S::STEP_BYTES);
-            load_tile<S>(memory.streamed(n, 0), &a.q_map, full, S::STEP,
-                         (int)o.item.sequence.q_first + at.tile * S::STEP, o.first_head + at.head,
-                         batch, tma::EVICT_LAST);
+            load_for_pair<S>(memory.streamed(n, 0), &a.q_map, full,
+                             (int)o.item.sequence.q_first + at.tile * S::STEP,
+                             o.first_head + at.head, batch);
         }
         if (n == 0) {
             load_tile<S>(memory.fixed(1), &a.v_map, values, S::FIXED, own, kv, batch,
@@ -113,8 +133,8 @@ __device__ __forceinline__ void serve_pair(const attn_cuda_backward_params &a,
     }
 }
 
-/* Loads LSE, delta and dO of tiles. LSE and delta are in registers before there is room. One
- * warp. */
+/* Loads LSE, delta and the CTA's half of dO of tiles. LSE and delta are in registers before there
+ * is room. One warp. */
 template <class S>
 __device__ __forceinline__ void load_pair_rows(const attn_cuda_backward_params &a,
                                                const GradMemory<S> &memory, const OrderedItem &o,
@@ -148,9 +168,8 @@ __device__ __forceinline__ void load_pair_rows(const attn_cuda_backward_params &
             const uint32_t full = memory.d_o_stages().full(n);
             memory.d_o_stages().await_empty(n);
             ptx::mbarrier_arrive_expect(full, S::STEP_BYTES);
-            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, full, S::STEP,
-                         (int)o.item.sequence.q_first + row, head, (int)o.item.sequence.tensor,
-                         tma::EVICT_LAST);
+            load_for_pair<S>(memory.streamed(n, 1), &a.d_o_map, full,
+                             (int)o.item.sequence.q_first + row, head, (int)o.item.sequence.tensor);
         }
         __syncwarp();
     }
@@ -162,14 +181,8 @@ __device__ __forceinline__ uint32_t *pair_turn(const attn_cuda_backward_params &
     return a.turns + 2 * place + cluster::rank();
 }
 
-/* Where the sums of tile n go, in tiles; ~place: they are the first ones there. */
-__device__ __forceinline__ int64_t &sum_place(uint32_t n)
-{
-    __shared__ int64_t places[2];
-    return places[n % 2];
-}
-
-/* Says of each tile when it is this block's turn. One thread. */
+/* Says of each tile when it is this block's turn. hand_pair_turns_on has seen the tile before when
+ * its first half has left. One thread. */
 template <class S>
 __device__ __forceinline__ void await_pair_turns(const attn_cuda_backward_params &a,
                                                  const GradMemory<S> &memory, const ItemTurns &o)
@@ -179,15 +192,32 @@ __device__ __forceinline__ void await_pair_turns(const attn_cuda_backward_params
     for (uint32_t n = 0; n < o.end; n++, at.next(o.blocks)) {
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
         const bool first = adds_first(o.before, at.tile);
-        cluster::sleep(memory.room(n), (n / 2 & 1) ^ 1);
+        cluster::sleep(memory.room(0), (n & 1) ^ 1);
         while (!first && ptx::load_acquire(pair_turn(a, place)) != o.block + 2) {
         }
-        sum_place(n) = first ? ~place : place;
+        ptx::fence_proxies();
         ptx::mbarrier_arrive(memory.turn(n));
     }
 }
 
-/* Gives the turn of each tile to the next block. One thread. */
+/* Adds half of the sums of tile n to those there, or stores them, if they are the first ones. */
+template <class S, int HALF>
+__device__ __forceinline__ void add_half(const GradMemory<S> &memory, uint32_t n, float *to,
+                                         bool first)
+{
+    constexpr uint32_t BYTES = S::SUMS_BYTES / 4;
+    cluster::sleep(memory.done(HALF), n & 1);
+    if (first) {
+        tma::store_words(to + HALF * (BYTES / 4), memory.half_sums(), BYTES);
+    } else {
+        tma::add_floats(to + HALF * (BYTES / 4), memory.half_sums(), BYTES);
+    }
+    tma::commit_stores();
+    tma::wait_stores_read();
+    ptx::mbarrier_arrive(memory.room(HALF));
+}
+
+/* Adds the sums of each tile in its turn, and gives the turn to the next block. One thread. */
 template <class S>
 __device__ __forceinline__ void hand_pair_turns_on(const attn_cuda_backward_params &a,
                                                    const GradMemory<S> &memory, const ItemTurns &o)
@@ -196,8 +226,13 @@ __device__ __forceinline__ void hand_pair_turns_on(const attn_cuda_backward_para
 #pragma unroll 1
     for (uint32_t n = 0; n < o.end; n++, at.next(o.blocks)) {
         const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
-        cluster::sleep(memory.done(n), n / 2 & 1);
-        ptx::mbarrier_arrive(memory.room(n));
+        float *const to = a.sums + (2 * place + cluster::rank()) * (S::STEP * S::D / 2);
+        const bool first = adds_first(o.before, at.tile);
+        cluster::sleep(memory.turn(n), n / 2 & 1);
+        add_half<S, 0>(memory, n, to, first);
+        add_half<S, 1>(memory, n, to, first);
+        tma::wait_stores();
+        ptx::fence_proxies();
         ptx::store_release(pair_turn(a, place), o.block + 1);
     }
 }

@@ -23,8 +23,10 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
                       grad_tile_place(p, item, item.head, S::STEP, a.slots) + item.first / S::STEP,
                   left = item.sequence.nq - item.first;
     const float factor = a.turns[S::WIDE ? 2 * place : place] > 0 ? (float)p.scale : 0;
+    /* wide: fours of fragments of 8 warps */
+    constexpr int SIDE = S::WIDE ? 4 : EACH;
     const float4 *sums =
-        (const float4 *)(a.sums + place * (S::STEP * S::D)) + threadIdx.x / 32 * EACH * 32 + lane;
+        (const float4 *)(a.sums + place * (S::STEP * S::D)) + threadIdx.x / 32 * SIDE * 32 + lane;
     float back = S::OUTSIDE ? a.kept : S::DOWN;
     bool bad = false;
     if constexpr (!S::BF16) {
@@ -35,7 +37,7 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const float4 none = {0, 0, 0, 0};
-        x[i] = factor == 0 ? none : sums[i * 32];
+        x[i] = factor == 0 ? none : sums[(i / SIDE * 8 * SIDE + i % SIDE) * 32];
     }
 #pragma unroll
     for (int i = 0; i < 2 * EACH; i += 4) {

@@ -4,8 +4,9 @@
  *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
  *     tables | barriers | STAGES of statistics [2][STEP]
  *
- *     wide: fixed 2 [64][D] | 2 [STEP][D] of Q, one of dO | twice P, dS, the other CTA's dS,
- *     [64][STEP] each | half of the other's K, [64][D / 2] | barriers | statistics
+ *     wide: fixed 2 [64][D] | 2 [STEP][D] of Q, one of dO | P, twice dS, the other CTA's dS,
+ *     [64][STEP] each | [STEP][D / 4] of dQ in f32 | half of the other's K, [64][D / 2] |
+ *     barriers | statistics
  *
  * Tables are there with a mask or a bias: STEP rows of 16 keys for each of 8 warps
  * (tables_sm90.cuh).
@@ -104,12 +105,12 @@ template <int STAGES> struct StageBarriers {
     {
         ptx::mbarrier_wait(empty(n), parity(n) ^ 1);
     }
-    /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
-    __device__ __forceinline__ void init(int loaders) const
+    /* One thread. loaders: arrivals beside the bytes that the TMA counts; readers: warps. */
+    __device__ __forceinline__ void init(int loaders, int readers) const
     {
         for (uint32_t n = 0; n < STAGES; n++) {
             ptx::mbarrier_init(full(n), loaders);
-            ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
+            ptx::mbarrier_init(empty(n), readers);
         }
     }
 };
@@ -144,22 +145,27 @@ template <class S> struct GradMemory {
         return StageBarriers<S::D_O_STAGES>{base + S::APART_AT};
     }
 
-    /* WIDE: P and dS of tile n; dS of the other CTA; two chunks of the other's K */
-    __device__ __forceinline__ uint32_t weights(uint32_t n) const
+    /* WIDE: P; dS of tile n; dS of the other CTA; half of the CTA's columns of dQ; two chunks of
+     * the other's K */
+    __device__ __forceinline__ uint32_t weights() const
     {
-        return base + S::SCORES_AT + n % 2 * (S::FIXED * S::STEP * 2);
+        return base + S::SCORES_AT;
     }
     __device__ __forceinline__ uint32_t scores(uint32_t n) const
     {
-        return weights(n) + 2 * (S::FIXED * S::STEP * 2);
+        return weights() + (1 + n % 2) * (S::FIXED * S::STEP * 2);
     }
-    __device__ __forceinline__ uint32_t other_scores(uint32_t n) const
+    __device__ __forceinline__ uint32_t other_scores() const
     {
-        return weights(n) + 4 * (S::FIXED * S::STEP * 2);
+        return weights() + 3 * (S::FIXED * S::STEP * 2);
+    }
+    __device__ __forceinline__ uint32_t half_sums() const
+    {
+        return weights() + 4 * (S::FIXED * S::STEP * 2);
     }
     __device__ __forceinline__ uint32_t other_keys() const
     {
-        return weights(0) + 6 * (S::FIXED * S::STEP * 2);
+        return half_sums() + S::SUMS_BYTES / 4;
     }
 
     /* dS of a tile, and its sums of dQ */
@@ -255,12 +261,13 @@ template <class S> struct GradMemory {
     /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
     __device__ __forceinline__ void init_barriers(int loaders) const
     {
-        stages().init(loaders);
+        constexpr int READERS = (S::WIDE ? 2 : 1) * CONSUMER_WARPS; /* of one CTA, or of two */
+        stages().init(loaders, READERS);
         if constexpr (S::APART) {
-            d_o_stages().init(1);
+            d_o_stages().init(1, READERS);
         }
         if constexpr (S::TILED) {
-            table_stage().init(1);
+            table_stage().init(1, READERS);
         }
         ptx::fence_mbarrier_init();
     }
@@ -306,14 +313,14 @@ template <class S> __device__ __forceinline__ uint32_t operand_at(uint32_t addre
 }
 
 /* Computes s = A B^T: 64 rows, from `a` on, of a fixed tile, and N rows, from `b` on, of a tile of
- * ROWS_B. */
-template <class S, int N, int ADD = 0, int ROWS_B = N>
+ * ROWS_B; of 16 columns each, steps FROM to TO - 1. */
+template <class S, int N, int ADD = 0, int ROWS_B = N, int FROM = 0, int TO = S::D / 16>
 __device__ __forceinline__ void issue_scores(float (&s)[N / 2], uint32_t a, uint32_t b)
 {
     const uint64_t left = wgmma::descriptor(operand_at<S>(a), 0),
                    right = wgmma::descriptor(operand_at<S>(b), 0);
 #pragma unroll
-    for (int step = 0; step < S::D / 16; step++) {
+    for (int step = FROM; step < TO; step++) {
         const int chunk = step / 4, within = step % 4 * 2;
         wgmma::Product<S::BF16, N>::ss(s, left + chunk * S::FIXED * 8 + within,
                                        right + chunk * ROWS_B * 8 + within, ADD || step > 0);

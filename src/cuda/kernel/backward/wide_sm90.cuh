@@ -7,13 +7,16 @@
  * other their dS, and each adds half of the columns of dQ, of all 128 keys:
  *
  *     for each head of the share, each tile n of rows that see the keys, whose dS is there:
- *         issue S^T = K Q^T of n + 1, dK += dS^T Q, dQ = dS K of own keys | P of n + 1
- *         issue dQ += dS K of the other's keys, dP^T = V dO^T of n + 1 | add dQ to the tile's sums
- *         issue dV += P^T dO of n + 1 | dS of n + 1, which the loader copies to the other CTA
+ *         issue S^T = K Q^T of n + 1 | the second half of dQ of n - 1 to shared memory
+ *         issue dK += dS^T Q, dQ = dS K of own keys | P of n + 1
+ *         issue dQ += dS K of the other's keys, half of dP^T = V dO^T of n + 1 | the first half of
+ *             dQ to shared memory
+ *         issue the rest of dP^T, dV += P^T dO of n + 1 | dS of n + 1, which the loader copies to
+ *             the other CTA
  *
- * P and dS go to shared memory, two tiles of each. dO is there for two products that follow each
- * other, so that one stage is enough. Warps add to dQ from registers, in turns: there is no room
- * for its 32 KB in shared memory.
+ * P and dS go to shared memory, where dS has two stages, since the other CTA reads it late. dO is
+ * there for two products that follow each other, so that one stage is enough. The TMA adds dQ to
+ * its sums, in turns. There is room for half of it, so the other half waits in registers.
  */
 #pragma once
 #include "cuda/kernel/backward/hidden_sm90.cuh"
@@ -34,10 +37,7 @@ template <class S> struct WideGroup {
     KeySums<S> sums;
     float s[ROWS / 2], dp[ROWS / 2]; /* of the tile to come */
     float dq[32];                    /* of 64 rows and columns */
-    /* The thread's part of the sums of a tile of dQ, and which one. Additions read their address
-     * late, so its registers are to have no other use. */
-    float *sums_at;
-    int64_t tile_at;
+    float kept[16];                  /* the second half of that, until there is room */
     int group = ptx::uniform(ptx::thread() / 128) - 1;
     int lane = ptx::thread() % 32;
     uint32_t staged_at = first_place(); /* in P or dS (stage) */
@@ -69,11 +69,21 @@ template <class S> struct WideGroup {
         }
     }
 
-    /* S^T = K Q^T, or dP^T = V dO^T. */
+    /* The same to both CTAs. */
+    __device__ __forceinline__ void arrive_at_both(uint32_t barrier) const
+    {
+        __syncwarp();
+        if (lane < 2) {
+            cluster::mbarrier_arrive(barrier, lane);
+        }
+    }
+
+    /* S^T = K Q^T, or dP^T = V dO^T: steps FROM to TO - 1. */
+    template <int FROM = 0, int TO = S::D / 16>
     __device__ __forceinline__ void issue_product(float (&x)[ROWS / 2], uint32_t n, int which) const
     {
-        issue_scores<S, ROWS, 0, S::STEP>(x, memory.fixed(which),
-                                          memory.streamed(n, which) + group * ROWS * 128);
+        issue_scores<S, ROWS, 0, S::STEP, FROM, TO>(x, memory.fixed(which),
+                                                    memory.streamed(n, which) + group * ROWS * 128);
     }
 
     /* Adds X Y to a sum: X^T, P or dS of a tile; Y, the group's columns of its rows. */
@@ -114,7 +124,7 @@ template <class S> struct WideGroup {
     }
     __device__ __forceinline__ void issue_other_queries(uint32_t n)
     {
-        issue_queries<1>(memory.other_scores(n), memory.other_keys() + group * S::FIXED * 128);
+        issue_queries<1>(memory.other_scores(), memory.other_keys() + group * S::FIXED * 128);
     }
 
     /* Stores P^T or dS^T of 64 keys and the group's rows, packed. */
@@ -149,7 +159,7 @@ template <class S> struct WideGroup {
         }
     }
 
-    /* P of tile n, whose S is there. row: the first one of the group. */
+    /* Gives P of tile n, whose S is there. row: the first one of the group. */
     __device__ __forceinline__ void weigh(uint32_t n, int row, bool masked,
                                           const float2 (&lse)[ROWS / 8])
     {
@@ -167,7 +177,11 @@ template <class S> struct WideGroup {
         }
         raise_exponents<0, ROWS>(s, o.band, false, 0, 0);
         pack_probabilities<S::BF16, 0, ROWS>(s, p);
-        stage(memory.weights(n), p);
+        if (n > 0) { /* dV of the other group has read what lies there (end_values) */
+            ptx::barrier_sync(6 + group, 256);
+        }
+        stage(memory.weights(), p);
+        give_weights();
     }
 
     /* Whether the band hides some of the group's rows of a tile. */
@@ -178,9 +192,11 @@ template <class S> struct WideGroup {
                min(row + o.band.to, o.band.keys) < first + S::FIXED;
     }
 
-    /* dS of tile n, whose P and dP are there. */
+    /* dS of tile n, whose dV is issued behind dP. */
     __device__ __forceinline__ void differentiate(uint32_t n, const float2 (&delta)[ROWS / 8])
     {
+        wgmma::wait<1>(); /* dP */
+        wgmma::hold(dp);
         uint32_t ds[ROWS / 4];
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
@@ -196,37 +212,25 @@ template <class S> struct WideGroup {
             ptx::mbarrier_wait(memory.taken(n), (n / 2 & 1) ^ 1);
         }
         stage(memory.scores(n), ds);
+        arrive(memory.scored(n));
     }
 
-    /* Goes on to a tile's sums: float4 number i of lane l of warp w of the two groups is number
-     * (16 w + i) 32 + l of them. Returns whether nothing is there yet. */
-    __device__ __forceinline__ bool turn_to(int64_t place)
+    /* Stores half of dQ of tile n in shared memory, once the half before has left: columns 32 HALF
+     * to 32 HALF + 31 of the group's. */
+    template <int HALF> __device__ __forceinline__ void stage_queries(uint32_t n)
     {
-        const int64_t next = place < 0 ? ~place : place;
-        sums_at += (next - tile_at) * (S::STEP * S::D);
-        tile_at = next;
-        return place < 0;
-    }
-
-    /* Adds the warp's part of dQ of tile n in its turn, or stores it, if it is the first there. */
-    __device__ __forceinline__ void add_queries(uint32_t n)
-    {
-        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        const bool first = turn_to(sum_place(n));
-        if (first) {
+        const uint32_t to = memory.half_sums() + (ptx::thread() - 128) / 32 * 2048 + lane * 16;
+        ptx::mbarrier_wait(memory.room(!HALF), HALF ? n & 1 : (n & 1) ^ 1);
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                *(float4 *)(sums_at + i * 128) =
-                    make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                ptx::add_floats_4(sums_at + i * 128, dq + 4 * i);
-            }
+        for (int i = 0; i < 4; i++) {
+            const float *x = (HALF ? kept : dq) + 4 * i;
+            ptx::store_shared_16(to + i * 512, {__float_as_uint(x[0]), __float_as_uint(x[1]),
+                                                __float_as_uint(x[2]), __float_as_uint(x[3])});
         }
-        arrive(memory.done(n));
+        ptx::fence_proxy_async();
+        arrive(memory.done(HALF));
     }
+
     /* n: the tile's number. MORE: it is not the item's last one. */
     template <bool MORE> __device__ __forceinline__ void tile(uint32_t n, uint32_t all)
     {
@@ -241,51 +245,62 @@ template <class S> struct WideGroup {
             wgmma::fence();
             issue_product(s, n + 1, 0);
         }
+        if (n > 0) {
+            stage_queries<1>(n - 1);
+        }
         ptx::mbarrier_wait(memory.scored(n), n / 2 & 1); /* dS of both groups is there */
         wgmma::fence();
         issue_sum_of(sums.dk, memory.scores(n), memory.streamed(n, 0));
         issue_own_queries(n);
+        wgmma::wait<1>(); /* S and dK */
+        wgmma::hold(sums.dk);
+        if (n + S::STAGES < all) { /* both CTAs wait for it */
+            arrive_at_both(memory.stages().empty(n));
+        }
         if constexpr (MORE) {
-            wgmma::wait<2>(); /* S */
             weigh(n + 1, row, masked, lse);
-            give_weights();
         }
         ptx::mbarrier_wait(memory.given(n), n / 2 & 1);
         wgmma::fence();
         issue_other_queries(n);
-        wgmma::wait<2>(); /* dK */
-        wgmma::hold(sums.dk);
-        arrive(memory.stages().empty(n));
         if constexpr (MORE) {
             load_rows(delta, n + 1, 1);
             memory.d_o_stages().await_full(n + 1);
             wgmma::fence();
-            issue_product(dp, n + 1, 1);
+            issue_product<0, S::D / 32>(dp, n + 1, 1);
         }
         wgmma::wait<MORE ? 1 : 0>(); /* dQ */
         wgmma::hold(dq);
-        if (n + 2 < all && lane == 0) { /* the other CTA waits for it */
+        if (n + 1 < all && lane == 0) { /* the other CTA waits for it */
             cluster::mbarrier_arrive(memory.taken(n), cluster::rank() ^ 1);
         }
-        add_queries(n);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            kept[i] = dq[16 + i];
+        }
+        stage_queries<0>(n);
         if constexpr (MORE) {
+            wgmma::fence();
+            issue_product<S::D / 32, S::D / 16>(dp, n + 1, 1);
             await_weights();
             wgmma::fence();
-            issue_sum_of(sums.dv, memory.weights(n + 1), memory.streamed(n + 1, 1));
-            end(n + 1, delta);
+            issue_sum_of(sums.dv, memory.weights(), memory.streamed(n + 1, 1));
+            differentiate(n + 1, delta);
+            end_values(n + 1, all);
+        } else {
+            stage_queries<1>(n);
         }
     }
 
-    /* dS of tile n, whose dV is issued behind dP. */
-    __device__ __forceinline__ void end(uint32_t n, const float2 (&delta)[ROWS / 8])
+    /* Ends dV of tile n: its P and dO are needed no more. */
+    __device__ __forceinline__ void end_values(uint32_t n, uint32_t all)
     {
-        wgmma::wait<1>(); /* dP */
-        wgmma::hold(dp);
-        differentiate(n, delta);
-        arrive(memory.scored(n));
-        wgmma::wait<0>(); /* dV */
+        wgmma::wait<0>();
         wgmma::hold(sums.dv);
-        arrive(memory.d_o_stages().empty(n));
+        if (n + 1 < all) { /* weigh and both loaders wait for it */
+            ptx::barrier_arrive(7 - group, 256);
+            arrive_at_both(memory.d_o_stages().empty(n));
+        }
     }
 
     __device__ __forceinline__ void run()
@@ -299,11 +314,7 @@ template <class S> struct WideGroup {
             ptx::mbarrier_wait(values_full(memory), 0);
             clear_hidden<S>(a, memory, o.item);
         }
-        const uint32_t all = o.all;
-        uint32_t n = 0;
-        sums_at = a.sums + (ptx::thread() - 128) / 32 * 16 * 128 + cluster::rank() * 8 * 128 +
-                  ptx::thread() % 32 * 4;
-        tile_at = 0;
+        uint32_t n = 0, all = o.all;
         memory.stages().await_full(n);
         wgmma::fence();
         issue_product(s, n, 0);
@@ -317,11 +328,11 @@ template <class S> struct WideGroup {
         const int row = row_of[0] + ROWS * group;
         wgmma::wait<1>(); /* S */
         weigh(n, row, is_masked(row), lse);
-        give_weights();
         await_weights();
         wgmma::fence();
-        issue_sum_of(sums.dv, memory.weights(n), memory.streamed(n, 1));
-        end(n, delta);
+        issue_sum_of(sums.dv, memory.weights(), memory.streamed(n, 1));
+        differentiate(n, delta);
+        end_values(n, all);
         for (; n + 1 < all; n++) {
             tile<true>(n, all);
         }
@@ -342,12 +353,12 @@ template <class S> struct WideGroup {
         const int slot = ptx::thread() / 32 % 4 * 8 + ptx::thread() % 32 / 4, mine_at = 32 * group;
         ptx::barrier_sync(5, 256); /* products have read what lies there */
         if (ptx::thread() % 4 == 0) {
-            ptx::store_shared_8(memory.weights(0) + (mine_at + slot) * 8, __float_as_uint(mine.x),
+            ptx::store_shared_8(memory.weights() + (mine_at + slot) * 8, __float_as_uint(mine.x),
                                 __float_as_uint(mine.y));
         }
         ptx::barrier_sync(5, 256);
-        const float2 x = ptx::load_shared_8(memory.weights(0) + slot * 8),
-                     y = ptx::load_shared_8(memory.weights(0) + (32 + slot) * 8);
+        const float2 x = ptx::load_shared_8(memory.weights() + slot * 8),
+                     y = ptx::load_shared_8(memory.weights() + (32 + slot) * 8);
         const int64_t key = first_key();
         return is_faint_key(a, o.item, o.band, key, x.x + y.x) ||
                is_faint_key(a, o.item, o.band, key + 8, x.y + y.y);

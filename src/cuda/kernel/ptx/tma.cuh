@@ -28,6 +28,20 @@ __device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, ui
                  : "memory");
 }
 
+/* The same for both CTAs of a pair (cluster.cuh): the box arrives in each at the place of that
+ * address, and is counted by the barrier there. */
+__device__ __forceinline__ void load_for_both(uint32_t to, const attn_tensor_map *map,
+                                              uint32_t barrier, int column, int row, int head,
+                                              int batch, uint64_t hint)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes."
+                 "multicast::cluster.L2::cache_hint "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch),
+                 "h"((uint16_t)3), "l"(hint)
+                 : "memory");
+}
+
 /* The same of a tensor of rank 5, (column, folded head, row, head, batch). */
 __device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *map,
                                             uint32_t barrier, int column, int row, int head,

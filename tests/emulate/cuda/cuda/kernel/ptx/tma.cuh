@@ -25,6 +25,17 @@ inline void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int 
     });
 }
 
+inline void load_for_both(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column,
+                          int row, int head, int batch, uint64_t)
+{
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        emulated::in_block(rank, [=] {
+            emulated::mbarrier_bytes(barrier,
+                                     emulated::load_box(to, map, {column, row, head, batch, 0}));
+        });
+    }
+}
+
 inline void load_folded(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column,
                         int row, int head, int batch, uint64_t)
 {
