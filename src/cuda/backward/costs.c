@@ -29,8 +29,7 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
                  shares = plan->fast ? (double)plan->shares : 1,
                  key_sums = 4 * (double)(problem->d + problem->dv) * (double)problem->batch *
                             (double)problem->kv_heads * (double)problem->k.shape[1],
-                 real_size = problem->q.dtype == ATTN_F64 ? 8 : 4,
-                 ctas = attn_cuda_grad_ctas(kernel);
+                 real_size = problem->q.dtype == ATTN_F64 ? 8 : 4;
     attn_tile_count count = {0};
     attn_count_tiles(&count, problem, &whole, &tiling, problem->batch * problem->heads);
     out->tiles_full = count.full;
@@ -42,7 +41,7 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
     out->bytes_tiled =
         once +
         (dkv ? keys * shares + 2 * (shares - 1) * key_sums +
-                   rows * ctas * ceil((double)problem->k.shape[1] / kernel->keys)
+                   rows * ceil((double)problem->k.shape[1] / kernel->keys)
              : 0) +
         (!dq          ? 0
          : plan->fast ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + 1)
