@@ -1,9 +1,20 @@
 /*
  * few.h: V^T P for strips of at most 16 rows, as O = P V: A is P, its rows the queries, and B is V
- * in squares (pairs/few.h). Each sum is the same as in pv(). Included by products.h.
+ * in squares of 32 keys and 32 columns, whose pairs of keys lie side by side without a
+ * transposition:
+ *
+ *     [part][key / 2][32][2]
+ *
+ * Dword i of the first half of a row is column PAIR_LOW(i), of the second half that PAIR_HIGH
+ * beyond. Each sum is the same as in pv(). Included by products.h.
  */
 
-enum { FEW_LANES = GROUP, STEPS = KEY_BLOCK / KEY_STEP, WEIGHTS = GROUP * KEY_STEP };
+enum {
+    FEW_LANES = GROUP,
+    STEPS = KEY_BLOCK / KEY_STEP, /* of a block */
+    WEIGHTS = GROUP * KEY_STEP,   /* elements of a part of P, for a step */
+    SQUARE = KEY_STEP * STRIP     /* and of a square */
+};
 
 /* P of 32 keys and 16 rows becomes [row][key]. */
 ATTN_INLINE void transpose_probabilities(uint16_t *to, const uint16_t *p)
@@ -101,7 +112,8 @@ static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, con
         memset(ot, 0, (size_t)(v->dv_pad * STRIP) * sizeof(float));
     }
     const vec a = alpha ? v_load(alpha) : v_set1(0);
-    int64_t c = 0; /* of a single step the products of 32 columns run while the next are packed */
+    /* A single step has no next one to pack beside its products: the next 32 columns are. */
+    int64_t c = 0;
     for (; steps > 1 && c + 2 * TILE < v->dv_pad; c += 4 * TILE) {
         pv_columns((float *)ot + c * STRIP, v, weights, steps, c, a, true);
     }

@@ -11,8 +11,8 @@
  * All else is the arithmetic of f32 on AVX-512 (body/body.h).
  */
 
-/* A panel's numbers are codes: whether a value is not finite, its code says, and its scale the
- * sign. */
+/* A value is not finite where its number in the panel is not: a code of e4m3 or e5m2, or the value
+ * itself where its scale is not finite. The scale may turn the sign of a code. */
 static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv_pad,
                     const attn_specials *found)
 {
@@ -29,8 +29,8 @@ static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv
             const float code = attn_bf16_to_f32(*x),
                         value = code * scale[c / group * ATTN_KEY_BLOCK + key];
             if (code - code != 0) {
-                found->plus[c] |= (uint64_t)!(value < 0) << key;
-                found->minus[c] |= (uint64_t)!(value > 0) << key;
+                found->plus[c] |= (uint64_t) !(value < 0) << key;
+                found->minus[c] |= (uint64_t) !(value > 0) << key;
                 *x = 0, any = true;
             }
         }

@@ -1,6 +1,6 @@
 /*
- * panel.h: what V panels of codes have behind their numbers, dv_pad columns of V_KEYS keys each:
- * [group][key] scales, then the columns of a group. Included after V_KEYS.
+ * panel.h: the end of V panels of codes. Behind the numbers, dv_pad columns of V_KEYS keys, lie
+ * scales, [group][key], and the number of columns of a group. Included after V_KEYS.
  */
 
 static float *v_scales(void *v, int64_t dv_pad)

@@ -1,16 +1,9 @@
 /*
  * few.h: rows of K and V where they are, for strips of few rows, which read each of them once. K
- * becomes the panel of a tile, unless it can stay. V becomes squares of 32 keys and 32 columns,
- * whose pairs of keys lie side by side without a transposition, as O = P V takes them:
- *
- *     [part][key / 2][32][2]
- *
- * Dword i of the first half of a row is column PAIR_LOW(i), of the second half that PAIR_HIGH
- * beyond. Squares and panels stay in the L1 cache: lines that are fetched from memory hold most of
- * the buffers between it and L2.
+ * becomes the panel of a tile, unless it can stay; dots_few.h and amx/few.h have the shapes of V.
+ * Both stay in the L1 cache: lines that are fetched from memory hold most of the buffers between
+ * it and L2.
  */
-
-enum { SQUARE = GROUP * 2 * STRIP }; /* elements of a part */
 
 /* The distance of 16 rows in bytes; 0 if they are not equally far apart. */
 ATTN_INLINE int64_t even_stride(const char *const *row)

@@ -168,6 +168,7 @@ ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
                    ahead->cols};
 }
 
+/* Fetches the lines that are due for so many pairs of keys. */
 ATTN_INLINE void fetch_some(fetch *f, int64_t pairs)
 {
     attn_fetch_soon(f->soon, pairs * f->elements);

@@ -91,7 +91,8 @@ ATTN_INLINE bool quads_softmax(const score_tile *t, const attn_running *state,
     for (int64_t key = 0; key < KEY_TILE; key += 16, s += 16 * STRIP) {
         const float (*fours)[4] = (const float (*)[4])s;
         vec d[4], of_key[4]; /* keys 0, 2, 4, 6 and 1, 3, 5, 7 of eight */
-        fetch_some(ahead, 4), fetch_some(ahead, 4);
+        fetch_some(ahead, 4);
+        fetch_some(ahead, 4);
         ATTN_UNROLL for (int i = 0; i < 4; i++) d[i] =
             distance(v_load_quads(fours + (i / 2 * 8 + i % 2) * STRIP / 4, STRIP / 2), &of, false);
         probabilities(of_key, d, c, of.least, 4, FLUSHES);
