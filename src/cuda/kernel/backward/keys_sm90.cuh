@@ -133,13 +133,14 @@ __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&d
 template <class S>
 __device__ __forceinline__ void stage_scores(uint32_t to, const uint32_t (&ds)[S::STEP / 4])
 {
-    const int thread = ptx::thread(), lane = thread % 32,
+    /* kernels with any steps spill else */
+    const int thread = S::STEPPED ? ptx::thread() : thread_number(), lane = thread % 32,
               key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+    const uint32_t first = to + key * 128 + (lane / 16 ^ lane % 8) * 16;
 #pragma unroll
-    for (int j = 0; j < S::STEP / 8; j += 2) {
-        const int piece = j % 8 + lane / 16;
-        ptx::store_matrices(to + j / 8 * 128 * 128 + key * 128 + ((piece ^ lane % 8) * 16),
-                            ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+    for (int j = 0; j < S::STEP / 8; j += 2) { /* pieces j and j + 1: the lower bit is in first */
+        ptx::store_matrices((first ^ j % 8 * 16) + j / 8 * 128 * 128, ds[2 * j], ds[2 * j + 1],
+                            ds[2 * j + 2], ds[2 * j + 3]);
     }
 }
 

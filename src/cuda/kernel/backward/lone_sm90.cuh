@@ -13,7 +13,7 @@ template <class S>
 __device__ __forceinline__ void release_table(const GradMemory<S> &memory, uint32_t n)
 {
     __syncwarp();
-    if (ptx::thread() % 32 == 0) {
+    if (thread_number() % 32 == 0) {
         ptx::mbarrier_arrive(memory.table_stage().empty(n));
     }
 }
@@ -23,7 +23,7 @@ template <class S>
 __device__ __forceinline__ void read_mask(const GradMemory<S> &memory, uint32_t n,
                                           uint32_t (&shown)[S::STEP / 64])
 {
-    const int lane = ptx::thread() % 32, piece = ptx::thread() / 32 - 4;
+    const int lane = thread_number() % 32, piece = thread_number() / 32 - 4;
     const uint32_t at = memory.table() + lane * 128 + (piece ^ lane % 8) * 16;
     memory.table_stage().await_full(n);
 #pragma unroll
@@ -38,8 +38,8 @@ template <class S, int FROM, int ROWS>
 __device__ __forceinline__ void add_table(const GradMemory<S> &memory, int group,
                                           float (&s)[S::STEP / 2])
 {
-    const int lane = ptx::thread() % 32, row = lane / 16 * 8 + lane % 8,
-              piece = ptx::thread() / 32 % 4 * 2 + lane / 8 % 2;
+    const int lane = thread_number() % 32, row = lane / 16 * 8 + lane % 8,
+              piece = thread_number() / 32 % 4 * 2 + lane / 8 % 2;
     const uint32_t at = memory.table() + (group * S::STEP + row) * 128 + (piece ^ lane % 8) * 16;
 #pragma unroll
     for (int j = FROM / 16; j < (FROM + ROWS) / 16; j++) {

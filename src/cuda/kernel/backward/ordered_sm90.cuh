@@ -34,6 +34,7 @@ template <class S> struct OrderedGroup {
     const GradMemory<S> &memory;
     const OrderedItem &o;
     const int *row_of;
+    uint32_t begin = 0; /* COUNTS: number of the item's first tile */
     KeySums<S> sums;
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
@@ -42,12 +43,15 @@ template <class S> struct OrderedGroup {
     uint32_t shown[S::MASKED ? S::STEP / 64 : 1]; /* what the mask shows of it (read_bits) */
 
     static constexpr bool HAS_GROUP =
-        EARLY && !S::STEPPED && !S::APART; /* there is a register for it */
-    int own_group = HAS_GROUP ? ptx::uniform(ptx::thread() / 128) - 1 : 0;
+        (EARLY || !S::DROPS) && !S::STEPPED && !S::APART; /* there is a register for it */
+    /* The same for the item's first tile and its last one; slower with ALiBi or a bias, and so is S
+     * of the next tile behind dS. */
+    static constexpr bool COUNTS = !S::DROPS && !S::SLOPED && !S::BIASED;
+    int own_group = HAS_GROUP ? ptx::uniform(thread_number() / 128) - 1 : 0;
 
     __device__ __forceinline__ int group() const
     {
-        const int both = ptx::thread() / 128;
+        const int both = thread_number() / 128;
         return HAS_GROUP ? own_group : (EARLY ? both : ptx::uniform(both)) - 1;
     }
 
@@ -73,7 +77,7 @@ template <class S> struct OrderedGroup {
     {
         ptx::fence_proxy_async();
         __syncwarp(); /* all lanes have written dS and read the statistics */
-        if (ptx::thread() % 32 == 0) {
+        if (thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(memory.done(n));
         }
     }
@@ -83,7 +87,7 @@ template <class S> struct OrderedGroup {
     {
         wgmma::wait<LEFT>();
         sums.hold_keys(n);
-        if (n > first_tile() && ptx::thread() % 32 == 0) {
+        if (n > first_tile() && thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(memory.stages().empty(n - 1));
         }
     }
@@ -184,9 +188,9 @@ template <class S> struct OrderedGroup {
     /* What a warp has of tile n, for its steps. */
     __device__ __forceinline__ StepTile steps_of(uint32_t n) const
     {
-        const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES],
+        const int lane = thread_number() % 32, row = row_of[n % S::STAGES],
                   first = (int)o.item.first + 64 * group(),
-                  key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+                  key = first + thread_number() / 32 % 4 * 16 + lane / 4;
         return {a,      o.item.sequence,      row_of[S::STAGES + n % S::STAGES],
                 key,    row + lane % 4 * 2,   tables(),
                 o.band, is_masked(row, first)};
@@ -199,10 +203,10 @@ template <class S> struct OrderedGroup {
                min(row + o.band.to, o.band.keys) < key + 64;
     }
 
-    /* Of the item. Kernels whose CTAs do not stay have no register for it. */
+    /* Of the item. */
     __device__ __forceinline__ uint32_t first_tile() const
     {
-        return S::STAYS ? o.from : 0;
+        return COUNTS ? begin : S::STAYS ? o.from : 0;
     }
 
     /* n: the tile's number. MORE: it is not the item's last one. */
@@ -216,13 +220,13 @@ template <class S> struct OrderedGroup {
         if constexpr (EARLY && S::APART) {
             memory.d_o_stages().await_full(n);
         }
-        wgmma::fence();
         if constexpr (EARLY) {
+            wgmma::fence();
             issue_scores<S, N>(dp, values, d_o);
         }
-        const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES],
+        const int lane = thread_number() % 32, row = row_of[n % S::STAGES],
                   first = (int)o.item.first + 64 * group(),
-                  key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+                  key = first + thread_number() / 32 % 4 * 16 + lane / 4;
         const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
         const attn_band band = o.band;
         const bool masked = is_masked(row, first);
@@ -263,12 +267,15 @@ template <class S> struct OrderedGroup {
                 retire_keys<1>(n);
             }
         }
-        differentiate<0>(dp, memory.statistics(n) + ptx::thread() % 4 * 8 + N * 4, d_o, n);
-        if constexpr (MORE && EARLY) {
+        differentiate<0>(dp, memory.statistics(n) + thread_number() % 4 * 8 + N * 4, d_o, n);
+        if constexpr (MORE && EARLY && S::SLOPED) {
             issue_next(n + 1);
         }
         ptx::barrier_sync(3 + group(), 256); /* the other's dQ of the tile before is done */
         stage_scores<S>(memory.scores(), sums.ds);
+        if constexpr (MORE && EARLY && !S::SLOPED) {
+            issue_next(n + 1);
+        }
         ptx::fence_proxy_async();
         if constexpr (MORE && !EARLY) {
             issue_next(n + 1);
@@ -276,7 +283,7 @@ template <class S> struct OrderedGroup {
         ptx::barrier_sync(5, 256);   /* dS of both is there */
         wgmma::wait<MORE ? 1 : 0>(); /* dV */
         wgmma::hold(sums.dv);
-        if (S::APART && ptx::thread() % 32 == 0) {
+        if (S::APART && thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(memory.d_o_stages().empty((uint32_t)ptx::opaque((int)n)));
         }
         wgmma::keep(p[(N / PART - 1) % PARTS], n);
@@ -320,7 +327,7 @@ template <class S> struct OrderedGroup {
         if (HIDES && a.hides_keys) {
             clear_hidden<S>(a, memory, o.item);
         }
-        uint32_t n = first_tile();
+        uint32_t n = S::STAYS ? o.from : 0;
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
         if constexpr (S::TABLED) {
@@ -334,7 +341,9 @@ template <class S> struct OrderedGroup {
         }
         wgmma::wait<0>();
         wgmma::hold(s);
-        for (; n + 1 < first_tile() + o.all; n++) {
+        begin = n;
+        const uint32_t last = n + o.all - 1;
+        for (; n < (COUNTS ? last : first_tile() + o.all - 1); n++) {
             tile<true>(n);
         }
         tile<false>(n);
@@ -346,22 +355,6 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ int64_t first_key() const
     {
         return o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    }
-
-    /* Whether a key of the warp has P or dS that are too small (range_sm90.cuh). */
-    __device__ __forceinline__ bool has_faint_keys(float2 own_scores, float2 own_weights)
-    {
-        if constexpr (S::BF16) {
-            return false;
-        }
-        const float2 scores = of_four_lanes(own_scores), weights = of_four_lanes(own_weights);
-        const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on);
-        const float x = both ? fminf(weights.x, scores.x) : scores.x,
-                    y = both ? fminf(weights.y, scores.y) : scores.y;
-        const int64_t key = first_key();
-        const bool seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
-        return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
-               (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));
     }
 
     __device__ __forceinline__ void store()
@@ -377,7 +370,8 @@ template <class S> struct OrderedGroup {
         if (HIDES && a.hides_keys) {
             drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
         }
-        const bool faint = has_faint_keys({terms[0], terms[1]}, {terms[2], terms[3]});
+        const bool faint = has_faint_keys<S>(a, o.item, o.band, first_key(), {terms[0], terms[1]},
+                                             {terms[2], terms[3]});
         sums.lower(o.unit, S::DROPS ? a.kept : 1);
         const attn_sequence &sequence = o.item.sequence;
         const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,

@@ -218,6 +218,25 @@ __device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
     return false;
 }
 
+/* Whether key `key` of the item or the key 8 behind has P or dS that are too small, by a thread's
+ * sums of them for both. */
+template <class S>
+__device__ __forceinline__ bool has_faint_keys(const attn_cuda_backward_params &a,
+                                               const GradItem &item, const attn_band &band,
+                                               int64_t key, float2 own_scores, float2 own_weights)
+{
+    if constexpr (S::BF16) {
+        return false;
+    }
+    const float2 scores = of_four_lanes(own_scores), weights = of_four_lanes(own_weights);
+    const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on);
+    const float x = both ? fminf(weights.x, scores.x) : scores.x,
+                y = both ? fminf(weights.y, scores.y) : scores.y;
+    const bool seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
+    return (seen && is_faint_key(a, item, band, key, x)) ||
+           (seen_8 && is_faint_key(a, item, band, key + 8, y));
+}
+
 /* Whether row `row` of the item or the row 8 below is faint. */
 __device__ __forceinline__ bool has_faint_rows(const attn_cuda_backward_params &a,
                                                const GradItem &item, int row)

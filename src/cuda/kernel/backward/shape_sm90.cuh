@@ -77,6 +77,16 @@ struct GradShape {
     }
 };
 
+/* ptx::thread(), which is known to be no negative number: quotients are shifts. */
+__device__ __forceinline__ int thread_number()
+{
+    const int x = ptx::thread();
+    if (x < 0 || x >= 1024) {
+        __builtin_unreachable();
+    }
+    return x;
+}
+
 /* Each warp gives a stage back for itself: it may be behind the others of its group. */
 enum { CONSUMER_WARPS = 8, TURN_THREADS = 3 };
 

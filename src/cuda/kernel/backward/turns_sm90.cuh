@@ -144,7 +144,8 @@ template <class S> struct QuerySums {
 
     __device__ __forceinline__ void stage(uint32_t sums) const
     {
-        const uint32_t to = sums + (ptx::thread() - 128) / 32 * 8 * 512 + ptx::thread() % 32 * 16;
+        const int thread = thread_number();
+        const uint32_t to = sums + (thread - 128) / 32 * 8 * 512 + thread % 32 * 16;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             ptx::store_shared_16(to + i * 512,
