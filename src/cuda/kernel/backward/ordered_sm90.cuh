@@ -44,8 +44,8 @@ template <class S> struct OrderedGroup {
 
     static constexpr bool HAS_GROUP =
         (EARLY || !S::DROPS) && !S::STEPPED && !S::APART; /* there is a register for it */
-    /* The same for the item's first tile and its last one; slower with ALiBi or a bias, and so is S
-     * of the next tile behind dS. */
+    /* The same for numbers of the item's first and last tile. Slower with a bias, and with ALiBi
+     * beside S^T of the next tile behind dS. */
     static constexpr bool COUNTS = !S::DROPS && !S::SLOPED && !S::BIASED;
     int own_group = HAS_GROUP ? ptx::uniform(thread_number() / 128) - 1 : 0;
 
