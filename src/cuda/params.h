@@ -171,7 +171,8 @@ typedef struct attn_cuda_few {
     bool top_left;            /* the diagonal is 0, not keys - nq */
     bool light;               /* score steps are softcap, ALiBi and the scale alone */
     uint8_t run;              /* splits of a CTA: one, a group, or all */
-    bool paged, wide;         /* keys lie in pages; entries of the table have 8 bytes */
+    uint8_t entry;            /* bytes of an entry of the table of pages; 0: none */
+    bool straight;            /* kernel/forward/few_line.cuh loads the keys */
     bool used;                /* lengths of keys are given */
     bool steps;               /* scores are more than scaled products */
     int16_t k_bytes, v_bytes; /* of a row of K and of V */
@@ -183,6 +184,7 @@ typedef struct attn_cuda_few {
     float scale_log2;
     const char *table; /* pages of sequences: steps in bytes */
     int64_t table_sequence, table_entry;
+    int32_t parts; /* of a row for the merge: splits, or sums that CTAs have added up */
 } attn_cuda_few;
 
 /* Ways of a bias to forward_sm90's steps. */

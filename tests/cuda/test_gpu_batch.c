@@ -69,8 +69,10 @@ static void compare(const char *line)
         for (size_t i = 0; i < sizeof of_all / sizeof of_all[0]; i++) {
             take_sequence(args_at(&one, of_all[i]), s);
         }
-        if (host->block_table.data == NULL) {
-            take_sequence(&one.k, s), take_sequence(&one.v, s);
+        static const int of_keys[] = {ARGS_K,       ARGS_V,       ARGS_K_SCALE,
+                                      ARGS_K_SHIFT, ARGS_V_SCALE, ARGS_V_SHIFT};
+        for (size_t i = 0; i < sizeof of_keys / sizeof of_keys[0] && !host->block_table.data; i++) {
+            take_sequence(args_at(&one, of_keys[i]), s);
         }
         run(&one, o);
         if (memcmp(all + (size_t)s * each, o->first + (size_t)s * each, each) != 0) {
@@ -99,6 +101,10 @@ static void test_batch(void **state)
     /* with four of eight on the emulated GPU, where one sequence alone has one each */
     compare("b=2 hq=4 hkv=1 nq=1 nk=1000 d=128 dtype=bf16");
     compare("b=3 hq=4 hkv=1 nq=1 nk=1500 used_k=1500,1030,300 d=64 dtype=f16 page=16");
+    /* codes: CTAs with several splits leave each of them */
+    compare("b=3 hq=4 hkv=1 nq=1 nk=4000 used_k=4000,0,1030 d=64 dtype=bf16 kv_dtype=e4m3");
+    compare("b=6 hq=8 hkv=2 nq=1 nk=1600 d=128 dtype=bf16 kv_dtype=i8");
+    compare("b=6 hq=8 hkv=2 nq=1 nk=1100 d=128 dtype=bf16 kv_dtype=i8 kv_shift=1 page=16");
 }
 
 /* 132 multiprocessors have a few items each. */
@@ -110,6 +116,7 @@ static void test_many_items(void **state)
     compare("b=150 hq=16 hkv=1 nq=1 nk=700 d=576 dv=512 dtype=bf16 view=1");
     compare("b=40 hq=16 hkv=1 nq=4 nk=3000 d=128 dtype=bf16");
     compare("b=8 hq=32 hkv=8 nq=1 nk=4096 d=128 dtype=bf16"); /* four splits of 16 a CTA */
+    compare("b=16 hq=32 hkv=8 nq=1 nk=8192 d=128 dtype=bf16 kv_dtype=e4m3");
     compare("b=300 hq=8 hkv=2 nq=1 nk=2100 d=64 dtype=bf16 page=16");
     compare("b=64 hq=32 hkv=8 nq=1 nk=1024 d=128 dtype=f16 inputs=outlier");
 }

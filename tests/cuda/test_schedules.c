@@ -283,16 +283,52 @@ static void test_joined(void **state)
     attn_context_destroy(context);
 }
 
+/* CTAs of codes leave each split for the merge: as many parts as splits, also where a CTA has all
+ * of them, and a merge. Rows are straight where a lane can go from tile to tile by a step. */
+static void test_codes(void **state)
+{
+    static const struct {
+        int64_t batch, keys;
+        int32_t splits, run, each;
+    } cases[] = {{1, 1024, 2, 1, 4},     {1, 4096, 8, 1, 4},  {1, 32768, 16, 1, 16},
+                 {8, 4096, 8, 1, 4},     {64, 1024, 2, 2, 4}, {8, 32768, 16, 4, 16},
+                 {64, 16384, 16, 16, 8}, {1, 100, 1, 1, 1}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        attn_forward_args args = decode_args(cases[i].batch, cases[i].keys);
+        uint64_t bytes;
+        args.k.dtype = args.v.dtype = ATTN_E4M3;
+        args.k_scale = args.v_scale =
+            attn_tensor_bshd(fake_memory(4), ATTN_F32, cases[i].batch, cases[i].keys, 8, 1);
+        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
+        assert_int_equal(bytes > 0, cases[i].splits > 1);
+        args.workspace = bytes > 0 ? fake_memory(5) : NULL, args.workspace_bytes = bytes;
+        const int before = fake.launches;
+        attn_cuda_forward_params p = params_of(context, &args);
+        assert_int_equal(fake.launches - before, cases[i].splits > 1 ? 2 : 1);
+        assert_int_equal(p.schedule.splits, cases[i].splits);
+        assert_int_equal(p.few.parts, cases[i].splits);
+        assert_int_equal(p.few.run, cases[i].run);
+        assert_int_equal(p.few.ctas.by, cases[i].splits / cases[i].run);
+        assert_int_equal(p.few.each, cases[i].each);
+        assert_true(p.few.straight);
+        args.k_scale.dtype = ATTN_F16;
+        p = params_of(context, &args);
+        assert_false(p.few.straight);
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_few),
-        cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_sections),
-        cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),
-        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_joined),   cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,13 +145,27 @@ attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_pla
 /* True for kernels whose CTAs go on to the next split of their rows (FewShape::RUNS). */
 bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel)
 {
-    return kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes) && kernel->rows == 8;
+    return kernel->family == ATTN_CUDA_FEW && ATTN_FEW_BITS(kernel->codes) > 4 && kernel->rows == 8;
 }
 
-/* START_TILES, MERGE_TILES: the time of a CTA's start and end, and of a merge, in tiles. Where
- * lengths are not known a CTA of more than UNEVEN_TILES may end long after the others, unless there
- * are UNEVEN_WAVES of CTAs. ROOM: CTAs that a multiprocessor takes at the most. */
-enum { START_TILES = 2, MERGE_TILES = 3, UNEVEN_TILES = 16, UNEVEN_WAVES = 8, ROOM = 3 };
+/* FewShape::ADDS. */
+bool attn_cuda_few_adds(const attn_cuda_kernel *kernel)
+{
+    return attn_cuda_few_can_join(kernel) && !attn_is_code(kernel->codes);
+}
+
+/* START_TILES, END_TILES, MERGE_TILES: the time of a CTA's start and end, of the end of a split
+ * behind the first where eight warps meet, and of a merge, in tiles. Where lengths are not known a
+ * CTA of more than UNEVEN_TILES may end long after the others, unless there are UNEVEN_WAVES of
+ * CTAs. ROOM: CTAs that a multiprocessor takes at the most. */
+enum {
+    START_TILES = 2,
+    END_TILES = 1,
+    MERGE_TILES = 3,
+    UNEVEN_TILES = 16,
+    UNEVEN_WAVES = 8,
+    ROOM = 3
+};
 
 int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
                       const attn_problem *problem, const attn_cuda_schedule *schedule)
@@ -166,11 +180,14 @@ int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
                   room = cuda->multiprocessors * (fit < ROOM ? fit : ROOM);
     const int64_t group = splits < ATTN_CUDA_FEW_GROUP ? splits : ATTN_CUDA_FEW_GROUP,
                   runs[] = {1, group, splits};
+    const bool adds = attn_cuda_few_adds(kernel);
     int64_t best = 0, run = 1;
     for (int i = 0; i < 3; i++) {
         const int64_t ctas = (splits + runs[i] - 1) / runs[i],
                       waves = (blocks * ctas + room - 1) / room, each = tiles * runs[i] / splits,
-                      time = waves * (each + START_TILES) + (ctas > 1 ? MERGE_TILES : 0);
+                      ends = adds ? 0 : (runs[i] - 1) * END_TILES,
+                      merged = ctas > 1 || !adds ? MERGE_TILES : 0,
+                      time = waves * (each + START_TILES + ends) + merged;
         const bool even =
             attn_problem_is_whole(problem) || each <= UNEVEN_TILES || waves >= UNEVEN_WAVES;
         if (i == 0 || (time < best && even)) {
@@ -202,7 +219,9 @@ static int32_t each_of_all(const attn_cuda_plan *plan)
     if (schedule->splits == 1) {
         return count;
     }
-    const int32_t least = attn_cuda_evened_least(schedule, ATTN_CUDA_FEW_TIMES, count);
+    const int32_t least = attn_is_code(kernel->codes)
+                              ? schedule->least
+                              : attn_cuda_evened_least(schedule, ATTN_CUDA_FEW_TIMES, count);
     return attn_cuda_split_each(schedule, least, keys, count);
 }
 
@@ -212,14 +231,33 @@ static int16_t row_bytes(const attn_tensor *tensor, int64_t columns)
                      attn_code_columns(tensor->dtype));
 }
 
+/* True if the steps of K or V, and of their scales, are such that few_line.cuh loads them. width:
+ * columns of the kernel. */
+static bool is_straight(const attn_tensor *tensor, const attn_codes *codes, int64_t columns,
+                        int32_t width)
+{
+    const attn_tensor *scale = codes->scale;
+    const int64_t step = attn_axis_step(tensor, 1);
+    if (columns != width || step != (int32_t)step) {
+        return false;
+    }
+    const int64_t apart = attn_tensor_present(scale) ? attn_axis_step(scale, 1) : 0;
+    return !attn_is_code(tensor->dtype) ||
+           (!attn_tensor_present(codes->shift) && apart == (int32_t)apart &&
+            (!attn_tensor_present(scale) || scale->dtype == ATTN_F32));
+}
+
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
 {
     const attn_problem *problem = &plan->params.problem;
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
+    const int32_t ctas = (schedule->splits + plan->run - 1) / plan->run;
     return (attn_cuda_few){
-        .ctas = divisor((schedule->splits + plan->run - 1) / plan->run, schedule->items),
+        .ctas = divisor(ctas, schedule->items),
+        .parts = attn_cuda_few_adds(kernel) ? ctas : schedule->splits,
         .run = (uint8_t)plan->run,
         .each = each_of_all(plan),
         .blocks = divisor(schedule->blocks, schedule->items),
@@ -232,8 +270,9 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
         .plain = is_plain(problem),
         .top_left = problem->top_left,
         .light = has_light_steps(problem),
-        .paged = problem->paged,
-        .wide = problem->paged && problem->table.dtype == ATTN_I64,
+        .entry = (uint8_t)(problem->paged ? attn_dtype_size(problem->table.dtype) : 0),
+        .straight = is_straight(&problem->k, &problem->k_codes, problem->d, kernel->d) &&
+                    is_straight(&problem->v, &problem->v_codes, problem->dv, kernel->dv),
         .used = attn_tensor_present(&problem->used_k),
         .steps = plan->params.steps,
         .k_bytes = row_bytes(&problem->k, problem->d),

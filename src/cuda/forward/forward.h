@@ -52,6 +52,9 @@ attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_pla
 /* True for kernels of forward_few whose CTAs can do several splits of their rows. */
 bool attn_cuda_few_can_join(const attn_cuda_kernel *kernel);
 
+/* True for those of them whose CTAs add up what their splits leave. */
+bool attn_cuda_few_adds(const attn_cuda_kernel *kernel);
+
 /* The splits that a CTA of forward_few is to do: bits are the same. */
 int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
                       const attn_problem *problem, const attn_cuda_schedule *schedule);

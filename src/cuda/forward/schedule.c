@@ -253,7 +253,9 @@ static void join_splits(attn_cuda_plan *plan, int run)
     plan->run = run;
     plan->grid[0] =
         (uint32_t)(schedule->items / schedule->splits * ceil_div(schedule->splits, run));
-    plan->merge = run < schedule->splits ? plan->merge : -1;
+    if (run == schedule->splits && attn_cuda_few_adds(&attn_cuda_kernels[plan->kernel])) {
+        plan->merge = -1;
+    }
 }
 
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)
@@ -269,10 +271,10 @@ void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *wor
         plan->params.parts.states = (float *)((char *)workspace + COUNTER_BYTES);
         plan->params.parts.sums =
             plan->params.parts.states + schedule->items * plan->params.parts.rows * 4;
-    } else if (attn_cuda_few_can_join(&attn_cuda_kernels[plan->kernel])) {
+    } else if (attn_cuda_few_adds(&attn_cuda_kernels[plan->kernel])) {
         join_splits(plan, schedule->splits);
     } else {
-        schedule->items /= schedule->splits, schedule->splits = 1, plan->merge = -1;
+        schedule->items /= schedule->splits, schedule->splits = 1, plan->merge = -1, plan->run = 1;
         plan_grid(plan, cuda, schedule->items);
     }
 }

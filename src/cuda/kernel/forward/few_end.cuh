@@ -180,15 +180,15 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
     }
 }
 
-/* Leaves a split's sums of row r for the merge. */
+/* Leaves sums of row r of the item's split number `split` for the merge. */
 template <class S>
 __device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, const FewItem &item,
-                                            int r, const GatheredRow<S::D> &row)
+                                            int split, int r, const GatheredRow<S::D> &row)
 {
     const attn_cuda_few &few = c.forward.few;
     const int lane = threadIdx.x % 32;
     const FewRow place = item.row<S>(c, r);
-    const int64_t part = item.part + place.part;
+    const int64_t part = item.part + split * S::ROWS + place.part;
     float *to = few.sums + part * S::D + 2 * lane;
     if (!place.used) {
         return;
@@ -234,7 +234,7 @@ __device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, co
         }
         GatheredRow<S::D> row;
         gather_last<S>(item, left, r, row);
-        store_split<S>(c, item, r, row);
+        store_split<S>(c, item, 0, r, row);
     }
 }
 

@@ -6,11 +6,13 @@
  *
  *     entry of tile n + 2 STAGES - 1 | rows of n + STAGES - 1 | ... | place, factors of n + STAGES
  *
+ * Rows that are straight take none of that (few_line.cuh).
+ *
  * Behind a sequence's last key its row is read again: its scores are masked, and all codes are
  * finite numbers.
  */
 #pragma once
-#include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/forward/few_line.cuh"
 #include "cuda/kernel/ptx/entry.cuh"
 #include "cuda/kernel/rows/score.cuh"
 
@@ -25,12 +27,55 @@ template <class S> struct FewLoader {
     const FewItem &item;
     unsigned char *shared;                /* the warp's */
     int copy_row, copy_piece, copy_place; /* of the lane's first piece of a tile; bytes */
+    const int count;                      /* tiles */
+    FewLine<S> line;
 
     __device__ __forceinline__ FewLoader(const attn_cuda_codes_params &c_, const FewItem &item_,
                                          unsigned char *shared_)
         : c(c_), item(item_), shared(shared_), copy_row(threadIdx.x % 32 / PIECES),
-          copy_piece(threadIdx.x % PIECES * 16), copy_place(S::place(copy_row, copy_piece))
+          copy_piece(threadIdx.x % PIECES * 16), copy_place(S::place(copy_row, copy_piece)),
+          count(ptx::opaque(item_.blocks.count)), line(c_.forward.few)
     {
+    }
+
+    __device__ __forceinline__ bool straight() const
+    {
+        return !S::SHARED && c.forward.few.straight && c.forward.few.entry == 0;
+    }
+    /* Prepares for the item's first tile. */
+    __device__ __forceinline__ void begin()
+    {
+        if (!S::Codes::PLAIN && c.forward.few.straight) {
+#pragma unroll
+            for (int i = 0; i < S::STAGES; i++) {
+                FewLine<S>::clear(shared + i * S::STAGE);
+            }
+        }
+        if (straight()) {
+            line.begin(item, shared);
+        } else {
+            look_first();
+            find(0);
+        }
+    }
+    /* Starts the copies of the n-th tile, for which the warp is prepared. */
+    __device__ __forceinline__ void load(int n)
+    {
+        if (straight()) {
+            if (n < count) {
+                line.copy(n % S::STAGES == S::STAGES - 1);
+            }
+        } else {
+            copy(n);
+            look_ahead(n + S::STAGES);
+        }
+    }
+    /* Prepares for the n-th tile, behind all copies of the one before it. */
+    __device__ __forceinline__ void prepare(int n) const
+    {
+        if (!straight()) {
+            find(n);
+        }
     }
 
     static __device__ __forceinline__ bool values() /* the lane finds rows of V, else of K */
@@ -46,7 +91,7 @@ template <class S> struct FewLoader {
         Row row = {(uint32_t)item.sequence.tensor,
                    (uint32_t)((int)item.sequence.k_first + min(key, item.band.keys - 1))};
         const attn_cuda_few &few = c.forward.few;
-        if (few.paged) {
+        if (few.entry != 0) {
             const uint32_t size = (uint32_t)few.page;
             row.page = (uint32_t)((uint64_t)row.within * few.page_inverse >> 32); /* or one more */
             row.within -= row.page * size;
@@ -65,12 +110,12 @@ template <class S> struct FewLoader {
     __device__ __forceinline__ void look(int n) const
     {
         const attn_cuda_few &few = c.forward.few;
-        if (n < item.blocks.count) {
+        if (n < count) {
             const Row r = row(n);
             const char *from = few.table + item.sequence.index * few.table_sequence +
                                (int)r.page * few.table_entry;
             unsigned char *to = entry(n);
-            if (few.wide) {
+            if (few.entry == 8) {
                 ptx::copy_entry<8>(ptx::shared_address(to), from);
             } else {
                 ptx::copy_entry<4>(ptx::shared_address(to), from);
@@ -81,7 +126,7 @@ template <class S> struct FewLoader {
     /* The same of the first tiles, two at a time; waits for them. */
     __device__ __forceinline__ void look_first() const
     {
-        if (!c.forward.few.paged) {
+        if (c.forward.few.entry == 0) {
             return;
         }
 #pragma unroll
@@ -97,7 +142,7 @@ template <class S> struct FewLoader {
     }
     __device__ __forceinline__ void look_ahead(int n) const
     {
-        if (c.forward.few.paged && !values()) {
+        if (c.forward.few.entry != 0 && !values()) {
             look(n);
         }
     }
@@ -106,12 +151,12 @@ template <class S> struct FewLoader {
     __device__ __forceinline__ Row found(int n) const
     {
         const attn_cuda_few &few = c.forward.few;
-        if (!few.paged) {
+        if (few.entry == 0) {
             return row(n);
         }
         const uint2 words = *(const uint2 *)entry(n);
         const int last = few.last_page, low = (int)words.x, high = (int)words.y;
-        if (!few.wide) {
+        if (few.entry == 4) {
             return {(uint32_t)min(max(low, 0), last), words.y};
         }
         return {high == 0  ? min(words.x, (uint32_t)last)
@@ -123,7 +168,7 @@ template <class S> struct FewLoader {
      * factors. */
     __device__ __forceinline__ void find(int n) const
     {
-        if (n >= item.blocks.count) {
+        if (n >= count) {
             return;
         }
         const Row r = found(n);
@@ -133,6 +178,12 @@ template <class S> struct FewLoader {
             const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
             float *to = (float *)(stage(n) + S::FACTORS_AT) + (values() ? V_SCALE * S::EACH : 0) +
                         threadIdx.x % S::EACH;
+            if (c.forward.few.straight) {
+                if (of[0].first != NULL) {
+                    ptx::copy_async_4(ptx::shared_address(to), of[0].at(r.page, r.within));
+                }
+                return;
+            }
             const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
             factor(to, of[0], r, dtype, 1);
             factor(to + S::EACH, of[1], r, dtype, 0);
@@ -167,10 +218,19 @@ template <class S> struct FewLoader {
             __syncwarp();
         }
     }
+    /* Prepares a stage that had other numbers. */
+    __device__ __forceinline__ void renew(unsigned char *stage) const
+    {
+        if (!c.forward.few.straight) {
+            clear(stage, S::LEFT);
+        } else if constexpr (!S::Codes::PLAIN) {
+            FewLine<S>::clear(stage);
+        }
+    }
     /* Starts the copies of the n-th tile, whose places all lanes have left. */
     __device__ __forceinline__ void copy(int n) const
     {
-        if (n < item.blocks.count) {
+        if (n < count) {
             const char *const *places = (const char *const *)(shared + S::PLACES_AT);
             const uint32_t to = ptx::shared_address(stage(n));
             copy_rows(to, places, c.forward.few.k_bytes);

@@ -183,14 +183,14 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     const uint32_t row = query * group + head % group, rows = (uint32_t)a.parts.rows;
     const int columns = a.parts.columns;
     const int64_t block = (sequence * p.kv_heads + head / group) * a.schedule.blocks + row / rows,
-                  ctas = a.few.ctas.by, part = block * ctas * rows + row % rows;
+                  parts = a.few.parts, part = block * parts * rows + row % rows;
     const attn_sequence whole = attn_problem_sequence(&p, sequence);
     const int lane = threadIdx.x % 32;
     const SplitsAt at = {
         ptx::opaque_global((const float4 *)a.parts.states + part + (int64_t)lane * rows),
         ptx::opaque_global(a.parts.sums + part * columns + 2 * lane),
         (uint32_t)ptx::opaque((int)rows * columns * 4),
-        ptx::opaque((int)ctas),
+        ptx::opaque((int)parts),
         2 * lane < columns,
         64 + 2 * lane < columns};
     OutputRow w = {whole, (int)head, (int)query, query < whole.nq_used};
@@ -198,15 +198,15 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     GatheredRow<D> sums;
     read_arguments(a);
     ptx::wait_for_last_launch();
-    if (a.few.run > 1) { /* sums of groups, or of all splits */
-        if (ctas <= 4) {
+    if (parts < a.schedule.splits) { /* sums of groups */
+        if (parts <= 4) {
             add_splits<4, 4>(at, sums);
         } else {
             add_splits<32, 32>(at, sums);
         }
-    } else if (ctas <= 8) {
+    } else if (parts <= 8) {
         add_splits<ATTN_CUDA_FEW_GROUP, 8>(at, sums);
-    } else if (ctas <= 16) {
+    } else if (parts <= 16) {
         add_splits<ATTN_CUDA_FEW_GROUP, 16>(at, sums);
     } else {
         add_splits<ATTN_CUDA_FEW_GROUP, 32>(at, sums);

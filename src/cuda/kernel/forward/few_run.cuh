@@ -13,20 +13,18 @@
 
 /* Adds the warp's keys of all tiles of the item to its rows. ends(n): behind the n-th tile. */
 template <class S, class Ends>
-__device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile,
+__device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile,
                                           const Ends &ends)
 {
     tile.rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
-    loader.look_first();
-    loader.find(0);
+    loader.begin();
 #pragma unroll 1
-    for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
+    for (int n = 1 - S::STAGES; n < loader.count; n++) { /* those before 0 are none */
         const int next = n + S::STAGES - 1;
         ptx::copy_async_wait<S::STAGES - 2>();
         __syncwarp();
-        loader.copy(next);
-        loader.look_ahead(next + S::STAGES);
+        loader.load(next);
         ptx::copy_async_commit();
         if (next == 0) { /* behind the first keys, which take longer */
             if constexpr (S::SHARED) {
@@ -38,11 +36,11 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
         if (n >= 0) {
             tile.add(loader.stage(n), loader.item.blocks.last - n);
         }
-        __syncwarp();
-        loader.find(next + 1);
         if (n >= 0) {
             ends(n);
         }
+        __syncwarp();
+        loader.prepare(next + 1);
     }
 }
 
@@ -54,7 +52,8 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     FewRows<S> rows;
     rows.q_at = ptx::shared_address(shared) + S::Q_AT + threadIdx.x % 32 * 16;
     const FewTile<S> tile(c, item, rows);
-    run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile, [](int) {});
+    FewLoader<S> loader(c, item, shared + threadIdx.x / 32 * S::WARP);
+    run_tiles<S>(loader, tile, [](int) {});
     ptx::copy_async_wait<0>();
     __syncthreads();
     rows.leave(shared + ptx::thread() / 32 * S::LEFT, S::SHARED ? S::ROWS : item.rows);
@@ -74,24 +73,121 @@ __device__ __forceinline__ void find_item(const attn_cuda_codes_params &c, uint3
     }
 }
 
+/* What a CTA makes of the splits of its rows. take: each from the right to the left, row r = the
+ * warp's i-th; finish: behind all of them. Here it adds them up. */
+template <class S> struct AddedSplits {
+    static constexpr int EACH = S::ROWS / S::WARPS; /* rows of a warp at the ends */
+    const attn_cuda_codes_params &c;
+    const FewItem &item;
+    const bool all, several; /* splits that the CTA has */
+    GatheredRow<S::D> sums[EACH], group[EACH];
+
+    __device__ __forceinline__ AddedSplits(const attn_cuda_codes_params &c_, const FewItem &item_)
+        : c(c_), item(item_), all(c_.forward.few.ctas.by == 1 /* splits */),
+          several(all || c_.forward.few.run > 1)
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            clear_row(sums[i]), clear_row(group[i]);
+        }
+    }
+    __device__ __forceinline__ void take(int split, int i, int r, const unsigned char *left)
+    {
+        GatheredRow<S::D> row;
+        gather_warps<S>(left, S::WARP, r, row);
+        if (!several) {
+            store_split<S>(c, item, 0, r, row);
+            return;
+        }
+        add_split(group[i], row);
+        if (split % ATTN_CUDA_FEW_GROUP == 0) {
+            add_split(sums[i], group[i]);
+            clear_row(group[i]);
+        }
+    }
+    __device__ __forceinline__ void finish(const unsigned char *)
+    {
+        if (!several && item.blocks.count > 0) {
+            return;
+        }
+#pragma unroll 1
+        for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
+            if (all) {
+                finish_row_of<S>(c, item, r, sums[0]);
+            } else {
+                store_split<S>(c, item, 0, r, sums[0]);
+            }
+#pragma unroll
+            for (int i = 1; i < EACH; i++) {
+                sums[i - 1] = sums[i];
+            }
+        }
+    }
+};
+
+/* Here it leaves each for the merge, also those that have no keys. */
+template <class S> struct LeftSplits {
+    static constexpr int EACH = S::ROWS / S::WARPS;
+    const attn_cuda_codes_params &c;
+    const FewItem &item;
+
+    __device__ __forceinline__ LeftSplits(const attn_cuda_codes_params &c_, const FewItem &item_)
+        : c(c_), item(item_)
+    {
+    }
+    __device__ __forceinline__ bool merged() const
+    {
+        return c.forward.schedule.splits > 1;
+    }
+    __device__ __forceinline__ void take(int split, int, int r, const unsigned char *left)
+    {
+        if (merged()) {
+            GatheredRow<S::D> row;
+            gather_warps<S>(left, S::WARP, r, row);
+            store_split<S>(c, item, split, r, row);
+        }
+    }
+    /* left: of the last tile. */
+    __device__ __forceinline__ void finish(const unsigned char *left)
+    {
+        const int count = item.blocks.count;
+        GatheredRow<S::D> row;
+        if (!merged()) {
+#pragma unroll 1
+            for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
+                clear_row(row);
+                if (count > 0) {
+                    gather_warps<S>(left, S::WARP, r, row);
+                }
+                finish_row_of<S>(c, item, r, row);
+            }
+            return;
+        }
+        const int run = c.forward.few.run, each = max(item.each, 1), /* 0 without keys */
+            most = min(run, c.forward.schedule.splits -
+                                (int)few_column(c.forward.few, blockIdx.x).cta * run);
+        clear_row(row);
+#pragma unroll 1
+        for (int split = (count + each - 1) / each; split < most; split++) {
+#pragma unroll 1
+            for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
+                store_split<S>(c, item, split, r, row);
+            }
+        }
+    }
+};
+
 /* Does an item from the right to the left. Where a split ends, the warps meet in the stages of its
  * last tile; the next tiles are on their way meanwhile. */
-template <class S>
+template <class S, class Splits>
 __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, const FewItem &item,
                                            unsigned char *shared)
 {
-    constexpr int EACH = S::ROWS / S::WARPS; /* rows of a warp at the ends */
-    const int warp = threadIdx.x / 32;
-    const bool all = c.forward.few.ctas.by == 1 /* splits */,
-               several = all || c.forward.few.run > 1;
-    GatheredRow<S::D> sums[EACH], group[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        clear_row(sums[i]), clear_row(group[i]);
-    }
+    const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); /* the same in all lanes */
+    Splits splits(c, item);
     FewRows<S> rows;
     const FewTile<S> tile(c, item, rows);
-    const FewLoader<S> loader(c, item, shared + warp * S::WARP);
+    FewLoader<S> loader(c, item, shared + warp * S::WARP);
     int left = item.blocks.count, split = 0; /* tiles to the next end; splits behind that */
     if (left > item.each) {
         split = (int)((uint32_t)(left - 1) / (uint32_t)item.each);
@@ -108,44 +204,20 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
         rows.clear();
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < Splits::EACH; i++) {
             const int r = warp + i * S::WARPS;
             if (r < item.rows) {
-                GatheredRow<S::D> row;
-                gather_warps<S>(stage - warp * S::WARP, S::WARP, r, row);
-                if (!several) {
-                    store_split<S>(c, item, r, row);
-                    continue;
-                }
-                add_split(group[i], row);
-                if (split % ATTN_CUDA_FEW_GROUP == 0) {
-                    add_split(sums[i], group[i]);
-                    clear_row(group[i]);
-                }
+                splits.take(split, i, r, stage - warp * S::WARP);
             }
         }
         split--;
         if (n + 1 < item.blocks.count) {
             __syncthreads();
-            loader.clear(stage, S::LEFT);
+            loader.renew(stage);
         }
     };
     if (item.blocks.count > 0) {
         run_tiles<S>(loader, tile, ends);
     }
-    if (!several && item.blocks.count > 0) {
-        return;
-    }
-#pragma unroll 1
-    for (int r = warp; r < item.rows; r += S::WARPS) {
-        if (all) {
-            finish_row_of<S>(c, item, r, sums[0]);
-        } else {
-            store_split<S>(c, item, r, sums[0]);
-        }
-#pragma unroll
-        for (int i = 1; i < EACH; i++) {
-            sums[i - 1] = sums[i];
-        }
-    }
+    splits.finish(shared + (item.blocks.count + S::STAGES - 1) % S::STAGES * S::STAGE);
 }

@@ -40,8 +40,9 @@ struct FewShape {
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
     static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
-    /* A CTA goes on to the next split of its rows while its first tiles are under way. */
-    static constexpr bool RUNS = Codes::PLAIN && !SHARED && LEFT <= STAGE;
+    /* A CTA goes on to the next split of its rows while its first tiles are under way. ADDS: and
+     * adds up what splits leave; codes have no registers for that. */
+    static constexpr bool RUNS = !SHARED && LEFT <= STAGE, ADDS = RUNS && Codes::PLAIN;
     static constexpr int Q_AT = BYTES; /* SHARED */
     static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(WARPS * LEFT <= BYTES, "room for the sums of warps");
@@ -104,7 +105,7 @@ struct FewItem {
     Blocks blocks; /* of the CTA's splits */
     int each;      /* blocks of a split */
     int kv_head, first, rows;
-    int64_t part; /* the place of row 0 in a.parts */
+    int64_t part; /* the place of row 0 of the first split in a.parts */
     FewPlace places[TENSORS];
     uint32_t masks[2]; /* of Codes */
     FewFamily family;  /* SHARED */
@@ -152,15 +153,16 @@ __device__ __forceinline__ FewPlace few_place(const attn_cuda_codes_params &c, i
             t.shape[1] == 1 ? 0 : attn_at(&t, 0, 1, 0, 0) - attn_at(&t, 0, 0, 0, 0)};
 }
 
-/* The item's KV head, counted over all sequences; block of rows, and CTA among those that do it. */
+/* The item's KV head, counted over all sequences; block of rows, and CTA among those that do it;
+ * blocks of all KV heads before it. */
 struct FewColumn {
-    uint32_t column, block, cta;
+    uint32_t column, block, cta, whole;
 };
 
 __device__ __forceinline__ FewColumn few_column(const attn_cuda_few &few, uint32_t index)
 {
     const uint32_t whole = quotient(index, few.ctas), column = quotient(whole, few.blocks);
-    return {column, whole - column * few.blocks.by, index - whole * few.ctas.by};
+    return {column, whole - column * few.blocks.by, index - whole * few.ctas.by, whole};
 }
 
 __device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t index)
@@ -253,7 +255,8 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     item.rows = min(few.nq * (int)few.group.by - item.first, S::ROWS);
     const typename S::Codes::Masks masks = S::Codes::masks();
     item.masks[0] = masks.low, item.masks[1] = masks.high;
-    item.part = (int64_t)index * S::ROWS;
+    item.part = (int64_t)S::ROWS *
+                (S::ADDS ? index : place.whole * (uint32_t)few.parts + place.cta * few.run);
     if (few.plain) {
         fill_plain(a, (int)sequence, item);
     } else {

@@ -5,10 +5,11 @@
  * of any size.
  *
  * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or
- * several splits of up to 8 rows, one after the other, where keys have 16 bits.
+ * several splits of up to 8 rows, one after the other, where keys have 8 or 16 bits.
  */
 #include "cuda/kernel/forward/few_merge.cuh"
 #include "cuda/kernel/forward/few_run.cuh"
+#include <type_traits>
 
 template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
 {
@@ -18,7 +19,8 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     find_item<S>(c, blockIdx.x, item);
     __syncthreads();
     if constexpr (S::RUNS) {
-        run_splits<S>(c, item, shared);
+        using Splits = std::conditional_t<S::ADDS, AddedSplits<S>, LeftSplits<S>>;
+        run_splits<S, Splits>(c, item, shared);
     } else {
         if (item.blocks.count > 0) {
             run_item<S>(c, item, shared);

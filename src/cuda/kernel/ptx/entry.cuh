@@ -23,6 +23,14 @@ __device__ __forceinline__ size_t opaque_global(const void *p)
     return x;
 }
 
+/* The address n steps from another. Compilers take three to five instructions. */
+__device__ __forceinline__ const char *step_from(const char *from, int n, int step)
+{
+    const char *x;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(x) : "r"(n), "r"(step), "l"(from));
+    return x;
+}
+
 template <class T> __device__ __forceinline__ T *from_global(size_t x)
 {
     return (T *)__cvta_global_to_generic(x);

@@ -17,6 +17,11 @@ inline size_t opaque_global(const void *p)
     return (size_t)p;
 }
 
+inline const char *step_from(const char *from, int n, int step)
+{
+    return from + (int64_t)n * step;
+}
+
 template <class T> inline T *from_global(size_t x)
 {
     return (T *)x;

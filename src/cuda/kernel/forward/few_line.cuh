@@ -1,0 +1,82 @@
+/*
+ * few_line.cuh: a warp's keys of tiles into its part of shared memory where rows are straight
+ * (attn_cuda_few.straight) and not in pages: as wide as tiles, a step apart that 32 bits hold; so
+ * are factors, which are scales of f32 or absent. A lane has the address of its piece of a row, and
+ * goes from tile to tile by a step, where other rows (few_load.cuh) take a chain of reads of shared
+ * memory as long as a tile's products.
+ *
+ * Behind a sequence's last key its row is read again.
+ */
+#pragma once
+#include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/ptx/entry.cuh"
+
+template <class S> struct FewLine {
+    static constexpr int PIECES = S::ROW / 16, AT_ONCE = 32 / PIECES; /* of a row; rows copied */
+    const attn_cuda_few &few;
+    /* Of the warp's first row of the next tile: the lane's piece of K and of V, the scale of K or
+     * of V. */
+    const char *k, *v, *scale; /* scale == NULL: absent */
+    int scale_step;
+    int left;    /* keys from there to the last one */
+    uint32_t to; /* the next tile's stage */
+
+    __device__ __forceinline__ FewLine(const attn_cuda_few &few_) : few(few_)
+    {
+    }
+
+    /* Begins with an item's last tile. shared: the warp's. */
+    __device__ __forceinline__ void begin(const FewItem &item, unsigned char *shared)
+    {
+        const int lane = threadIdx.x % 32,
+                  key = item.blocks.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH,
+                  piece = lane % PIECES * 16;
+        const uint32_t sequence = (uint32_t)item.sequence.tensor,
+                       row = (uint32_t)((int)item.sequence.k_first + key);
+        to = ptx::opaque(ptx::shared_address(shared));
+        left = item.band.keys - 1 - key;
+        k = item.places[K_CODES].at(sequence, row) + piece;
+        v = item.places[V_CODES].at(sequence, row) + piece;
+        if constexpr (!S::Codes::PLAIN) {
+            const FewPlace &of = item.places[lane < S::EACH ? K_SCALE : V_SCALE];
+            scale = of.first == NULL ? NULL : of.at(sequence, row), scale_step = (int)of.row;
+        }
+    }
+
+    /* Makes the factors of a stage those of absent tensors. */
+    static __device__ __forceinline__ void clear(unsigned char *stage)
+    {
+        const int lane = threadIdx.x % 32;
+        float *factors = (float *)(stage + S::FACTORS_AT) + lane;
+        factors[0] = factors[2 * S::EACH] = lane < S::EACH ? 1 : 0;
+    }
+
+    /* Starts the copies of the next tile. last: its stage is the last one. */
+    __device__ __forceinline__ void copy(bool last)
+    {
+        const int lane = threadIdx.x % 32, first = lane / PIECES,
+                  place = S::place(first, lane % PIECES * 16);
+        copy_rows(to, k, (int)few.k.row, first, place);
+        copy_rows(to + S::TILE, v, (int)few.v.row, first, place);
+        if (!S::Codes::PLAIN && scale != NULL) {
+            const int key = lane % S::EACH,
+                      at = (lane < S::EACH ? K_SCALE : V_SCALE) * S::EACH + key;
+            ptx::copy_async_4(to + S::FACTORS_AT + at * 4,
+                              ptx::step_from(scale, min(key, left), scale_step));
+            scale = ptx::step_from(scale, -S::KEYS, scale_step);
+        }
+        k = ptx::step_from(k, -S::KEYS, (int)few.k.row);
+        v = ptx::step_from(v, -S::KEYS, (int)few.v.row);
+        left += S::KEYS;
+        to += last ? -(S::STAGES - 1) * S::STAGE : S::STAGE;
+    }
+    __device__ __forceinline__ void copy_rows(uint32_t tile, const char *from, int step, int first,
+                                              int place) const
+    {
+#pragma unroll
+        for (int r = 0; r < S::EACH; r += AT_ONCE) {
+            ptx::copy_async_16(tile + S::beside(place, S::place(r, 0)),
+                               ptx::step_from(from, min(first + r, left), step));
+        }
+    }
+};
