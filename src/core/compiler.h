@@ -47,8 +47,10 @@
 #endif
 
 #if defined(__GNUC__)
+#define ATTN_NOINLINE __attribute__((noinline))
 #define ATTN_PRINTF(string, first) __attribute__((format(printf, string, first)))
 #else
+#define ATTN_NOINLINE
 #define ATTN_PRINTF(string, first)
 #endif
 

@@ -244,7 +244,7 @@ static void choose_members(attn_forward_item *item, bool careful, int64_t keys, 
                         ((item->k_rows || item->table->qk_codes) && item->v_rows));
     item->k_rows &= item->few, item->v_rows &= item->few;
     item->one_row = item->few && lanes == 1 && item->table->rows_are_panels;
-    item->runs = item->one_row && attn_runs_fit(item);
+    item->runs = item->few && item->table->takes_run && attn_runs_fit(item);
     item->by_rows = item->plan->by_rows && !item->few && !careful;
 }
 

@@ -53,7 +53,7 @@ typedef struct attn_forward_item {
     bool few;                  /* products with V are those of pv_few */
     bool k_rows, v_rows;       /* few, and rows of K, of V stay where they are (takes_rows) */
     bool one_row;              /* few, and the strip has one row, in members of body.h */
-    bool runs;                 /* one row, and keys whose rows lie side by side */
+    bool runs;                 /* few, and keys whose rows lie side by side (runs.h) */
     attn_key_list *list;       /* [2]: rows of two blocks, if by_tile */
     attn_key_factors *factors; /* of V of the block at hand, if v_rows and codes */
     int at_hand;        /* the list of the block at hand; the other one is of the next block */

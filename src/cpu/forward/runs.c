@@ -16,7 +16,7 @@ bool attn_runs_fit(const attn_forward_item *item)
     const bool plain = !item->plan->scores.has_score_step && !problem->dropout.on;
     return plain && item->heads == 1 && problem->k.dtype == problem->v.dtype &&
            are_side_by_side(&problem->k) && are_side_by_side(&problem->v) &&
-           item->table->takes_run(problem->k.dtype, problem->d, problem->dv);
+           item->table->takes_run(problem->k.dtype, problem->d, problem->dv, strip_lanes(item, 0));
 }
 
 /* End of the keys that lie side by side, from the first one left on: of whole blocks of a segment,
@@ -41,10 +41,11 @@ static void run_keys(attn_forward_item *item, attn_interval keys)
                               problem->d,
                               problem->dv,
                               keys.hi - keys.lo,
-                              problem->k.dtype};
+                              problem->k.dtype,
+                              strip_lanes(item, 0)};
     const bool first = attn_strip_enter(item, 0, keys.lo / item->table->segment);
     const attn_running state = strip_state(item, 0);
-    item->table->run_row(strip_ot(item, 0), &run, item->plan->scores.exponent, &state, first);
+    item->table->run_rows(strip_ot(item, 0), &run, item->plan->scores.exponent, &state, first);
 }
 
 bool attn_runs_then_next(attn_forward_item *item, attn_walk *walk)

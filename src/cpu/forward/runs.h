@@ -1,13 +1,13 @@
 /*
- * runs.h: keys whose rows lie side by side, for an item of one row with plain scores: its walk goes
- * through whole blocks of them at once (run_row in table.h).
+ * runs.h: keys whose rows lie side by side, for an item of few rows with plain scores: its walk
+ * goes through whole blocks of them at once (run_rows in table.h).
  */
 #ifndef ATTN_CPU_FORWARD_RUNS_H
 #define ATTN_CPU_FORWARD_RUNS_H
 
 #include "cpu/forward/item.h"
 
-/* True if the item, of one row, has such keys. */
+/* True if the item, of few rows, has such keys. */
 bool attn_runs_fit(const attn_forward_item *item);
 
 /* Sums the walk's next keys as long as they lie side by side, if item->runs; then goes to the next

@@ -158,6 +158,7 @@ typedef struct attn_key_run {
     const void *qt;
     int64_t d, dv, n;
     int32_t dtype;
+    int lanes; /* of QT */
 } attn_key_run;
 
 /* Keys from `at` on of a V panel; or, with a dtype, `count` rows of V where they are (takes_rows),
@@ -298,12 +299,12 @@ typedef struct attn_ukernel {
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);
 
-    /* qk_softmax and pv_few, block by block, for a strip of one row over keys whose rows lie side
+    /* qk_softmax and pv_few, block by block, for a strip of few rows over keys whose rows lie side
      * by side, from the first of a block on; or NULL. OT counts from `first` keys on. The bits are
-     * the same. takes_run: for these rows. */
-    bool (*takes_run)(int32_t dtype, int64_t d, int64_t dv);
-    void (*run_row)(void *ot, const attn_key_run *run, double c, const attn_running *state,
-                    bool first);
+     * the same. takes_run: for these rows of keys, and lanes. */
+    bool (*takes_run)(int32_t dtype, int64_t d, int64_t dv, int lanes);
+    void (*run_rows)(void *ot, const attn_key_run *run, double c, const attn_running *state,
+                     bool first);
 
     /* pv with sums as rows, for panels whose columns are a multiple of row_columns; 0: never. True
      * behind the last keys where O = sums / divisor is stored, too, as finite numbers; else the

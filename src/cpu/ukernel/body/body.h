@@ -12,7 +12,8 @@
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
  * not (keys whose scores wait in registers from chunk to chunk; it divides MR), COLUMNS, or not
  * (body_values.h), EACH_STEP, or not (a pragma for loops over the products of a group), FETCHED, or
- * not (lines of each row of K to fetch a group ahead), and
+ * not (lines of each row of K to fetch a group ahead), RUN_LANES (most rows of body_run.h) and
+ * RUN_DISTANCE (bytes that it fetches ahead; 0: the lines of a step), or not, and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -34,6 +35,7 @@
  *                                      element as a float, or none of them; f32 only
  *   v_column_i8(x,j) v_column_i4 v_column_e4m3 v_column_e5m2   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
+ *   v_columns_f16(x,row,byte)          columns of 2 VL f16 numbers of VL rows, or not; f32 only
  *   v_lanes_at(x,at)                   lanes at[0], at[1] .. of x, or not; f32 only
  *   v_quotient v_can_quotient v_can_quotients, v_pair_f16 v_pair_bf16, or not: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
@@ -350,7 +352,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .few_lanes = FN(FEW),
     .pv_few = FN(pv_few),
     .takes_run = FN(takes_run),
-    .run_row = FN(run_row),
+    .run_rows = FN(run_rows),
     .own_qk = FN(own_qk),
     .side_qk = SIDE_QK,
     .own_fits = FN(own_fits),

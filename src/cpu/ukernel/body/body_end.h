@@ -28,10 +28,13 @@
 #undef FETCHED
 #undef HELD
 #undef COLUMNS
+#undef RUN_LANES
+#undef RUN_DISTANCE
 #undef COLUMN_SUMS
 #undef VALUE_ROWS
 #undef VALUES_AT
 #undef v_lanes_at
+#undef v_columns_f16
 #undef SIDE_QK
 #undef v_quotient
 #undef v_corrected

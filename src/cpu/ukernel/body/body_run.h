@@ -1,41 +1,65 @@
 /*
- * body_run.h: the part of body.h for one row of Q over keys whose rows lie side by side: scores,
- * softmax and V^T P, block by block. Scores and sums lie side by side, too, so that little else
- * than the rows goes through the caches, and the processor follows the rows by itself. Bits are
- * those of qk_softmax and pv_few.
+ * body_run.h: the part of body.h for rows of Q, one or up to RUN_LANES, over keys whose rows lie
+ * side by side: scores, softmax and V^T P, block by block. Scores and sums of each row lie side by
+ * side, too, so that little else than keys goes through the caches. Bits are those of qk_softmax
+ * and pv_few.
  */
+#ifndef RUN_LANES
+#define RUN_LANES 1
+#endif
+#ifndef RUN_DISTANCE
+#define RUN_DISTANCE 0
+#endif
 enum {
-    FN(RUN_WIDE) = VL,                     /* most vectors of columns of V at a time .. */
-    FN(RUN_ORDER) = 2,                     /* .. of so many keys, where a row has more */
-    FN(RUN_COLUMNS) = 16 * VL,             /* most columns of V: members with fetches do better */
+    FN(RUN_WIDE) = VL,         /* most vectors of columns of V at a time .. */
+    FN(RUN_ORDER) = 2,         /* .. of so many keys, where a row has more */
+    FN(RUN_COLUMNS) = 16 * VL, /* most columns of V: members with fetches do better */
+    FN(RUN_MOST) = (RUN_LANES > 1 ? 2 : 1) * FN(RUN_COLUMNS), /* .. for several rows, 16 bits */
+    FN(RUN_Q) = FN(TURNS) * ATTN_DOT_CHUNK * VL, /* elements of Q that are laid aside */
     /* Bytes of V, and of the next block of K, that are fetched before a softmax, which reads
      * nothing */
     FN(RUN_AHEAD) = 2048
 };
+typedef real FN(run_scores)[ATTN_KEY_BLOCK];
+typedef real FN(run_sums)[FN(RUN_MOST)];
 
-/* Scores of n keys of a block. q: elements of Q, as one_keys takes them. Its loads are not in the
- * order of lines, which are asked for before. */
-ATTN_INLINE void FN(run_scores)(real *s, const attn_key_run *run, const char *k, int64_t n,
-                                const real *q, const int32_t dtype, const int across)
+#include "cpu/ukernel/body/body_run_few.h"
+
+/* Fetches lines in their order for a step over `bytes` of K or V, whose loads have another one:
+ * RUN_DISTANCE ahead, or its own, whose order the processor follows by itself. */
+ATTN_INLINE void FN(run_lines)(const char *at, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64) {
+        if (RUN_DISTANCE > 0) {
+            ATTN_PREFETCH(at + RUN_DISTANCE + i);
+        } else {
+            ATTN_PREFETCH_NEAR(at + i);
+        }
+    }
+}
+
+/* Scores of n keys of a block for one row. q: elements of Q, as one_keys takes them. */
+ATTN_INLINE void FN(run_keys)(real *s, const attn_key_run *run, const char *k, int64_t n,
+                              const real *q, const int32_t dtype, const int across)
 {
     const int64_t bytes = FN(bytes_of)(run->d, dtype), rows = VL / across;
     attn_soon none = {0};
     for (int64_t key = 0; key < n; key += rows, k += rows * bytes) {
         const char *row[VL];
-        for (int64_t i = 0; i < rows * bytes; i += 64) ATTN_PREFETCH_NEAR(k + i);
+        FN(run_lines)(k, rows * bytes);
         ATTN_UNROLL for (int i = 0; i < VL / across; i++) row[i] = k + i * bytes;
         FN(one_keys)(s + key, 1, row, n - key < rows ? n - key : rows, q,
                      run->d / (across * ATTN_DOT_CHUNK), &none, dtype, across);
     }
 }
 
-/* P of n keys in place of their scores. Returns the factor of earlier sums. */
-ATTN_INLINE real FN(run_softmax)(real *s, int64_t n, real *m, real *l, vec c, vec least)
+/* P of n keys of a row in place of their scores. Returns the factor of earlier sums. */
+ATTN_INLINE real FN(run_exponentials)(real *s, int64_t n, real *m, vec c, vec least)
 {
     enum { MANY = SIDE * VL };
     const int count = SIDE;
     vec top = v_set1(*m), d[SIDE], p[SIDE];
-    real lanes[VL], most = *m, sum = 0, factor[VL];
+    real lanes[VL], most = *m;
     for (int64_t key = n; key % MANY != 0; key++) s[key] = -INFINITY;
     for (int64_t key = 0; key < n; key += VL) top = v_max(top, v_load(s + key));
     v_store(lanes, top);
@@ -46,15 +70,31 @@ ATTN_INLINE real FN(run_softmax)(real *s, int64_t n, real *m, real *l, vec c, ve
         FN(exp2_each)(p, d, c, least, count);
         EACH v_store(s + key + k * VL, p[k]);
     }
-    for (int64_t key = 0; key < n; key++) sum += s[key];
-    v_store(factor, FN(exp2)(v_sub(v_set1(*m), used), c, least));
+    v_store(lanes, FN(exp2)(v_sub(v_set1(*m), used), c, least));
     *m = most;
-    v_store(lanes, v_fma(v_set1(*l), v_set1(factor[0]), v_set1(sum)));
-    *l = lanes[0];
-    return factor[0];
+    return lanes[0];
 }
 
-/* x += V^T P of keys of a block, for `width` vectors of columns from column c on. */
+/* One step of the softmax for n keys: P in place of scores, and the factors of earlier sums. A
+ * function of its own, since its constants would take registers of the products. */
+static ATTN_NOINLINE void FN(run_softmax)(FN(run_scores) * s, int64_t n, double c_,
+                                          const attn_running *state, real *alpha, int rows)
+{
+    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
+    real *m = state->m, *l = state->l, sum[RUN_LANES] = {0};
+    for (int r = 0; r < rows; r++) alpha[r] = FN(run_exponentials)(s[r], n, m + r, c, least);
+    for (int64_t key = 0; key < n; key++) { /* rows side by side: a sum waits for itself */
+        sum[0] += s[0][key];
+        ATTN_UNROLL for (int r = 1; r < RUN_LANES && rows > 1; r++) sum[r] += s[r][key];
+    }
+    for (int r = 0; r < rows; r++) {
+        real lanes[VL];
+        v_store(lanes, v_fma(v_set1(l[r]), v_set1(alpha[r]), v_set1(sum[r])));
+        l[r] = lanes[0];
+    }
+}
+
+/* x += V^T P of n keys of a block for one row, `width` vectors of columns from column c on. */
 ATTN_INLINE void FN(run_columns)(real *x, const char *v, int64_t bytes, const real *p, int64_t n,
                                  const int32_t dtype, const int width)
 {
@@ -80,67 +120,114 @@ ATTN_INLINE int64_t FN(run_groups)(real *x, int64_t c, const attn_key_run *run, 
     return c;
 }
 
-/* O = O alpha + V^T P over n keys of a block; O = V^T P if they are the first ones. */
-ATTN_INLINE void FN(run_values)(real *o, const attn_key_run *run, const char *v, const real *p,
-                                int64_t n, real alpha, bool first, const int32_t dtype)
+/* x += V^T P of n keys of a block for one row. */
+ATTN_INLINE void FN(run_values)(real *x, const attn_key_run *run, const char *v, const real *p,
+                                int64_t n, const int32_t dtype)
 {
     const int64_t vectors = run->dv / VL;
     const bool one_group = vectors <= FN(RUN_WIDE) && (vectors & (vectors - 1)) == 0;
     const int64_t order = one_group ? n : FN(RUN_ORDER), bytes = FN(bytes_of)(run->dv, dtype);
-    real x[FN(RUN_COLUMNS)];
-    for (int64_t c = 0; c < run->dv; c += VL) v_store(x + c, v_set1(0));
     for (int64_t key = 0; key < n; key += order, v += order * bytes) {
         const int64_t keys = n - key < order ? n - key : order;
         int64_t c = 0;
+        if (RUN_DISTANCE > 0 && dtype != FN(OWN)) {
+            FN(run_lines)(v, keys * bytes);
+        }
         ATTN_UNROLL for (int width = FN(RUN_WIDE); width > 0; width /= 2) c =
             FN(run_groups)(x, c, run, v, p + key, keys, dtype, width);
     }
-    for (int64_t c = 0; c < run->dv; c += VL) {
-        const vec y = v_load(x + c);
-        v_store(o + c, first ? y : v_fma(v_load(o + c), v_set1(alpha), y));
+}
+
+/* O = O alpha + V^T P over n keys of a block; O = V^T P if they are the first ones. */
+ATTN_INLINE void FN(run_add)(FN(run_sums) * o, const attn_key_run *run, const char *v,
+                             FN(run_scores) * p, int64_t n, const real *alpha, bool first,
+                             const int32_t dtype, const int rows)
+{
+    FN(run_sums) x[RUN_LANES];
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < run->dv; c += VL) v_store(x[r] + c, v_set1(0));
+    }
+    if (rows > 1) {
+        FN(few_run_values)(x, run, v, p, n, dtype);
+    } else {
+        FN(run_values)(x[0], run, v, p[0], n, dtype);
+    }
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < run->dv; c += VL) {
+            const vec y = v_load(x[r] + c);
+            v_store(o[r] + c, first ? y : v_fma(v_load(o[r] + c), v_set1(alpha[r]), y));
+        }
     }
 }
 
-/* Blocks of keys in turn, `across` chunks of a row of K at a time. */
-ATTN_INLINE void FN(run_blocks)(real *ot, const attn_key_run *run, double c_,
-                                const attn_running *state, bool first, const int32_t dtype,
-                                const int across)
+/* Lays elements of Q side by side, as run_keys or few_run_keys take them. */
+ATTN_INLINE void FN(run_q)(real *q, const attn_key_run *run, const int across, const int rows)
 {
-    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
-    const char *k = run->k, *v = run->v;
-    real s[ATTN_KEY_BLOCK], o[FN(RUN_COLUMNS)], q[FN(TURNS) * ATTN_DOT_CHUNK * VL];
-    if (across > 1) {
+    if (rows == 1) {
         FN(one_q)(q, run->qt, run->d, across);
+        return;
     }
-    for (int64_t i = 0; i < run->dv && !first; i++) o[i] = ot[i * STRIP];
+    for (int64_t i = 0; i < run->d; i++) {
+        ATTN_UNROLL for (int r = 0; r < rows; r++) q[i * rows + r] =
+            ((const real *)run->qt)[i * STRIP + r];
+    }
+}
+
+/* Blocks of keys in turn: for one row, by `across` chunks of a row of K, or for several. */
+ATTN_INLINE void FN(run_blocks)(real *ot, const attn_key_run *run, double c,
+                                const attn_running *state, bool first, const int32_t dtype,
+                                const int across, const int rows)
+{
+    const char *k = run->k, *v = run->v;
+    FN(run_scores) s[RUN_LANES];
+    FN(run_sums) o[RUN_LANES];
+    real alpha[RUN_LANES], q_room[FN(RUN_Q)];
+    const bool as_it_is = rows == 1 && across == 1;
+    const real *q = as_it_is ? run->qt : q_room;
+    if (!as_it_is) {
+        FN(run_q)(q_room, run, across, rows);
+    }
+    for (int64_t i = 0; i < run->dv && !first; i++) {
+        ATTN_UNROLL for (int r = 0; r < rows; r++) o[r][i] = ot[i * STRIP + r];
+    }
     for (int64_t left = run->n; left > 0; left -= ATTN_KEY_BLOCK, first = false) {
         const int64_t n = left < ATTN_KEY_BLOCK ? left : ATTN_KEY_BLOCK;
-        FN(run_scores)(s, run, k, n, across > 1 ? q : (const real *)run->qt, dtype, across);
+        if (rows > 1) {
+            FN(few_run_keys)(s, run, k, n, q, dtype);
+        } else {
+            FN(run_keys)(s[0], run, k, n, q, dtype, across);
+        }
         k += n * FN(bytes_of)(run->d, dtype);
         for (int i = 0; i < FN(RUN_AHEAD); i += 64) {
             ATTN_PREFETCH(v + i);
             ATTN_PREFETCH(k + i);
         }
-        const real alpha = FN(run_softmax)(s, n, state->m, state->l, c, least);
-        FN(run_values)(o, run, v, s, n, alpha, first, dtype);
+        FN(run_softmax)(s, n, c, state, alpha, rows);
+        FN(run_add)(o, run, v, s, n, alpha, first, dtype, rows);
         v += n * FN(bytes_of)(run->dv, dtype);
     }
-    for (int64_t i = 0; i < run->dv; i++) ot[i * STRIP] = o[i];
+    for (int64_t i = 0; i < run->dv; i++) {
+        ATTN_UNROLL for (int r = 0; r < rows; r++) ot[i * STRIP + r] = o[r][i];
+    }
 }
 
 ATTN_INLINE void FN(run_of)(real *ot, const attn_key_run *run, double c, const attn_running *state,
                             bool first, const int32_t dtype)
 {
+    if (run->lanes > 1) {
+        FN(run_blocks)(ot, run, c, state, first, dtype, 1, RUN_LANES);
+        return;
+    }
     switch (FN(chunks_across)(run->d, run->n)) {
-    case 1: FN(run_blocks)(ot, run, c, state, first, dtype, 1); break;
-    case 2: FN(run_blocks)(ot, run, c, state, first, dtype, 2); break;
-    case 4: FN(run_blocks)(ot, run, c, state, first, dtype, 4); break;
-    default: FN(run_blocks)(ot, run, c, state, first, dtype, 8);
+    case 1: FN(run_blocks)(ot, run, c, state, first, dtype, 1, 1); break;
+    case 2: FN(run_blocks)(ot, run, c, state, first, dtype, 2, 1); break;
+    case 4: FN(run_blocks)(ot, run, c, state, first, dtype, 4, 1); break;
+    default: FN(run_blocks)(ot, run, c, state, first, dtype, 8, 1);
     }
 }
 
-static void FN(run_row)(void *ot, const attn_key_run *run, double c, const attn_running *state,
-                        bool first)
+static void FN(run_rows)(void *ot, const attn_key_run *run, double c, const attn_running *state,
+                         bool first)
 {
     switch (REAL_BITS == 32 ? run->dtype : FN(OWN)) {
     case ATTN_F16: FN(run_of)(ot, run, c, state, first, ATTN_F16); return;
@@ -149,9 +236,11 @@ static void FN(run_row)(void *ot, const attn_key_run *run, double c, const attn_
     }
 }
 
-/* True for rows that run_row takes. */
-static bool FN(takes_run)(int32_t dtype, int64_t d, int64_t dv)
+/* True for rows of K and V, and lanes, that run_rows takes. */
+static bool FN(takes_run)(int32_t dtype, int64_t d, int64_t dv, int lanes)
 {
+    const bool long_rows = lanes > 1 && dtype != FN(OWN);
     return !attn_is_code(dtype) && FN(takes_rows)(dtype, d) && FN(takes_rows)(dtype, dv) &&
-           d % ATTN_DOT_CHUNK == 0 && dv <= FN(RUN_COLUMNS);
+           d % ATTN_DOT_CHUNK == 0 && dv <= (long_rows ? FN(RUN_MOST) : FN(RUN_COLUMNS)) &&
+           (lanes == 1 || (lanes <= RUN_LANES && d * RUN_LANES <= FN(RUN_Q)));
 }

@@ -31,6 +31,8 @@
 #define AHEAD 3
 #define COLUMNS 3
 #define COLUMN_SUMS 12
+#define RUN_LANES 4
+#define RUN_DISTANCE 8192
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps
@@ -72,6 +74,26 @@
 /* The first number of each pair of bf16 numbers, and the second one. */
 #define v_even_bf16(a) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 16))
 #define v_odd_bf16(a) _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)))
+/* x[i] = element i from `byte` on of 8 rows, i < 16. */
+#define v_columns_f16 columns_f16
+ATTN_INLINE void columns_f16(vec *x, const char *const *row, int64_t byte)
+{
+    __m256i a[8], b[8];
+    ATTN_UNROLL for (int i = 0; i < 8; i++) a[i] =
+        _mm256_loadu_si256((const __m256i *)(const void *)(row[i] + byte));
+    /* three times words i of rows r and r + 4 become neighbours */
+    ATTN_UNROLL for (int step = 0; step < 3; step++) {
+        ATTN_UNROLL for (int i = 0; i < 4; i++) {
+            b[2 * i] = _mm256_unpacklo_epi16(a[i], a[i + 4]);
+            b[2 * i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 4]);
+        }
+        ATTN_UNROLL for (int i = 0; i < 8; i++) a[i] = b[i];
+    }
+    ATTN_UNROLL for (int i = 0; i < 8; i++) {
+        x[i] = _mm256_cvtph_ps(_mm256_castsi256_si128(a[i]));
+        x[i + 8] = _mm256_cvtph_ps(_mm256_extracti128_si256(a[i], 1));
+    }
+}
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \
