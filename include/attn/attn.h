@@ -686,8 +686,8 @@ ATTN_API attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, in
 
 /* Sets k, v, their scales and shifts, block_table and seqused_k of *args for some sequences in this
  * order, by way of the caller's table [count][columns], columns = length / page size, rounded up,
- * and lengths [count]. Entries behind a sequence's last page are -1. Other fields
- * stay. Errors: invalid argument (args->struct_size is not set, or too small for these fields). */
+ * and lengths [count]. Entries behind a sequence's last page are -1. Other fields stay.
+ * Errors: invalid argument (args->struct_size is not set, or too small for these fields). */
 ATTN_API attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
                                      int32_t *table, int64_t *lengths, attn_forward_args *args);
 

@@ -239,6 +239,15 @@ static attn_forward_args decode_args(int64_t batch, int64_t keys)
     return args;
 }
 
+/* Gives a call the workspace that it asks for. Returns its bytes. */
+static uint64_t give_workspace(attn_context *context, attn_forward_args *args)
+{
+    uint64_t bytes;
+    assert_int_equal(attn_forward_workspace(context, args, &bytes), ATTN_OK);
+    args->workspace = bytes > 0 ? fake_memory(5) : NULL, args->workspace_bytes = bytes;
+    return bytes;
+}
+
 /* Batches that fill a GPU have CTAs with all splits of their rows: no merge, no workspace, but as
  * many splits as one sequence alone, since bits follow from them. So have calls without a
  * workspace. Others have CTAs with four splits each. */
@@ -258,15 +267,13 @@ static void test_joined(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         attn_forward_args args = decode_args(cases[i].batch, cases[i].keys);
-        uint64_t bytes;
         if (cases[i].uneven) {
             args.seqused_k = attn_tensor_bshd(fake_memory(6), ATTN_I32, cases[i].batch, 1, 1, 1);
         }
         const attn_cuda_forward_params alone = params_of(context, &args);
         assert_int_equal(fake.last.grid, 8 * cases[i].batch);
         assert_int_equal(alone.few.ctas.by, 1);
-        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
-        args.workspace = bytes > 0 ? fake_memory(5) : NULL, args.workspace_bytes = bytes;
+        const uint64_t bytes = give_workspace(context, &args);
         const int before = fake.launches;
         const attn_cuda_forward_params p = params_of(context, &args);
         const bool joined = cases[i].grid == 8 * cases[i].batch;
@@ -299,13 +306,10 @@ static void test_codes(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         attn_forward_args args = decode_args(cases[i].batch, cases[i].keys);
-        uint64_t bytes;
         args.k.dtype = args.v.dtype = ATTN_E4M3;
         args.k_scale = args.v_scale =
             attn_tensor_bshd(fake_memory(4), ATTN_F32, cases[i].batch, cases[i].keys, 8, 1);
-        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
-        assert_int_equal(bytes > 0, cases[i].splits > 1);
-        args.workspace = bytes > 0 ? fake_memory(5) : NULL, args.workspace_bytes = bytes;
+        assert_int_equal(give_workspace(context, &args) > 0, cases[i].splits > 1);
         const int before = fake.launches;
         attn_cuda_forward_params p = params_of(context, &args);
         assert_int_equal(fake.launches - before, cases[i].splits > 1 ? 2 : 1);

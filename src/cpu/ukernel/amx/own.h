@@ -49,8 +49,8 @@ ATTN_INLINE vec own_scores(const uint16_t *kt, const uint16_t *qt, int64_t d, co
 }
 
 /* Not inlined, since it runs between two changes of the processor's state. */
-static ATTN_NOINLINE void score_lanes(float *s, const uint16_t *kt, const uint16_t *qt,
-                                                  int64_t d, int keys, int lanes)
+static ATTN_NOINLINE void score_lanes(float *s, const uint16_t *kt, const uint16_t *qt, int64_t d,
+                                      int keys, int lanes)
 {
     for (int lane = 0; lane < lanes; lane += GROUP) {
         for (int key = 0; key < keys; key++) {
@@ -147,8 +147,7 @@ ATTN_INLINE void own_columns(vec *sum, vec (*x)[PARTS][2], float (*p)[OWN_KEYS],
 
 /* The same of `columns` columns. Not inlined, as score_lanes(). */
 static ATTN_NOINLINE void own_chunk(vec *sum, own_space *space, const attn_own *rows,
-                                                const uint16_t *p, int lane, int64_t c,
-                                                int64_t columns)
+                                    const uint16_t *p, int lane, int64_t c, int64_t columns)
 {
     float weight[PARTS][OWN_KEYS];
     if (space->row != rows->v[lane]) {

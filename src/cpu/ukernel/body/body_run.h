@@ -13,8 +13,8 @@
 enum {
     FN(RUN_WIDE) = VL,         /* most vectors of columns of V at a time .. */
     FN(RUN_ORDER) = 2,         /* .. of so many keys, where a row has more */
-    FN(RUN_COLUMNS) = 16 * VL, /* most columns of V: members with fetches do better */
-    FN(RUN_MOST) = (RUN_LANES > 1 ? 2 : 1) * FN(RUN_COLUMNS), /* .. for several rows, 16 bits */
+    FN(RUN_COLUMNS) = 16 * VL, /* most columns of V: pv_few is faster beyond .. */
+    FN(RUN_MOST) = (RUN_LANES > 1 ? 2 : 1) * FN(RUN_COLUMNS), /* .. for several rows of 16 bits */
     FN(RUN_Q) = FN(TURNS) * ATTN_DOT_CHUNK * VL, /* elements of Q that are laid aside */
     /* Bytes of V, and of the next block of K, that are fetched before a softmax, which reads
      * nothing */
@@ -130,7 +130,7 @@ ATTN_INLINE void FN(run_values)(real *x, const attn_key_run *run, const char *v,
     for (int64_t key = 0; key < n; key += order, v += order * bytes) {
         const int64_t keys = n - key < order ? n - key : order;
         int64_t c = 0;
-        if (RUN_DISTANCE > 0 && dtype != FN(OWN)) {
+        if (RUN_DISTANCE > 0 && dtype != FN(OWN)) { /* rows of f32 gain nothing */
             FN(run_lines)(v, keys * bytes);
         }
         ATTN_UNROLL for (int width = FN(RUN_WIDE); width > 0; width /= 2) c =

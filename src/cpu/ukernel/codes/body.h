@@ -29,8 +29,8 @@ static bool clean_v(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv
             const float code = attn_bf16_to_f32(*x),
                         value = code * scale[c / group * ATTN_KEY_BLOCK + key];
             if (code - code != 0) {
-                found->plus[c] |= (uint64_t) !(value < 0) << key;
-                found->minus[c] |= (uint64_t) !(value > 0) << key;
+                found->plus[c] |= (uint64_t)!(value < 0) << key;
+                found->minus[c] |= (uint64_t)!(value > 0) << key;
                 *x = 0, any = true;
             }
         }

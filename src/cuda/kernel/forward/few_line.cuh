@@ -70,6 +70,8 @@ template <class S> struct FewLine {
         left += S::KEYS;
         to += last ? -(S::STAGES - 1) * S::STAGE : S::STAGE;
     }
+
+    /* The lane's pieces of the tile's rows. */
     __device__ __forceinline__ void copy_rows(uint32_t tile, const char *from, int step, int first,
                                               int place) const
     {
