@@ -52,7 +52,9 @@
 #define ATTN_FORWARD_SM90_SOFTCAP(...) \
     SM90_ALONE(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
-#define ATTN_FORWARD_SM90_MASK(...) SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_MASK(name, ...)                                \
+    SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, name, __VA_ARGS__) \
+    SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED_LANES, name##_lanes, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_BIAS(...) SM90_ALONE(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_DROPOUT(...) \
     SM90_ALONE(ATTN_CUDA_SM90_DROPOUT, ATTN_CUDA_SCALED, __VA_ARGS__)
@@ -236,8 +238,8 @@
     GRAD_SM80_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM80_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false, false},
-#define ATTN_MASK(name) \
-    {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false, false},
+#define ATTN_MASK(name, kind) \
+    {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false, false},
 #define ATTN_ELEMENTS(name, kind) \
     {"attn_elements_" #name,      \
      ATTN_CUDA_ELEMENTWISE,       \

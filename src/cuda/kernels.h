@@ -61,6 +61,9 @@ enum {
 /* Kernels of attn_merge. */
 enum { ATTN_CUDA_MERGE_RESULTS, ATTN_CUDA_MERGE_GRADIENTS, ATTN_CUDA_MERGE_KINDS };
 
+/* Kernels of masks. */
+enum { ATTN_CUDA_MASK_BYTES, ATTN_CUDA_MASK_LANES };
+
 /* Kernels of new rows. */
 enum { ATTN_CUDA_APPEND_ROTATE, ATTN_CUDA_APPEND_STORE };
 
@@ -101,7 +104,7 @@ enum {
 #define ATTN_FORWARD_SM90_PAGED(...) +1
 #define ATTN_FORWARD_SM90_SOFTCAP(...) +1
 #define ATTN_FORWARD_SM90_ALIBI(...) +1
-#define ATTN_FORWARD_SM90_MASK(...) +1
+#define ATTN_FORWARD_SM90_MASK(...) +2
 #define ATTN_FORWARD_SM90_BIAS(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_SM80_DROPOUT(...) +1

@@ -31,13 +31,15 @@ enum {
 
 /* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for
  * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh); by a scale
- * beside a mask tensor alone (masked_sm90.cuh), beside a bias alone (biased_sm90.cuh). */
+ * beside a mask tensor alone, or one of which lanes have their bits (masked_sm90.cuh), beside a bias
+ * alone (biased_sm90.cuh). */
 enum {
     ATTN_CUDA_SCALED,
     ATTN_CUDA_STEPPED,
     ATTN_CUDA_CAPPED,
     ATTN_CUDA_SLOPED,
     ATTN_CUDA_MASKED,
+    ATTN_CUDA_MASKED_LANES,
     ATTN_CUDA_BIASED
 };
 
@@ -218,6 +220,15 @@ typedef struct attn_cuda_dropout {
     uint32_t carry, either;               /* kept_pair */
 } attn_cuda_dropout;
 
+/* Bits of a mask tensor, as lanes of forward_sm90 read them: 8 bytes a lane for 16 rows and 128
+ * keys (kernel/rows/flags.cuh). Steps in bytes, row: a sixteenth of that from 16 rows to the next;
+ * last: the first of the last 16 rows. */
+typedef struct attn_cuda_lanes {
+    const char *bits;
+    int64_t batch, head;
+    int32_t row, last;
+} attn_cuda_lanes;
+
 /* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a
  * kernel of a few microseconds waits for each new line. */
 typedef struct attn_cuda_forward_params {
@@ -225,6 +236,7 @@ typedef struct attn_cuda_forward_params {
         attn_cuda_single single;
         attn_cuda_few few;
         attn_cuda_dropout dropout;
+        attn_cuda_lanes lanes;
     };
     float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
     bool steps;       /* scores are more than scaled products, or a mask tensor counts */

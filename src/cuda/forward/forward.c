@@ -8,6 +8,7 @@
 #include "core/overlap.h"
 #include "cuda/append/append.h"
 #include "cuda/forward/codes.h"
+#include "cuda/mask/mask.h"
 #include "cuda/merge/merge.h"
 #include <stdio.h>
 
@@ -91,6 +92,12 @@ static attn_status launch_few(const attn_cuda *cuda, const attn_cuda_plan *plan,
     return attn_cuda_launch_early(cuda, shared.kernel, plan->grid, params, stream);
 }
 
+/* The kernel of the plan, or the one of the same bits that reads bits of the mask. */
+static int launched(const attn_cuda_plan *plan)
+{
+    return plan->lanes.data == NULL ? plan->kernel : plan->kernel + 1;
+}
+
 /* Launches the kernel of the plan, and the merge behind it; kernels for quantised K and V have
  * their scales and shifts too. */
 static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void *stream)
@@ -98,7 +105,7 @@ static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void 
     const attn_codes *k = &plan->params.problem.k_codes, *v = &plan->params.problem.v_codes;
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     if (family != ATTN_CUDA_CODES && family != ATTN_CUDA_FEW) {
-        TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, stream));
+        TRY(attn_cuda_launch(cuda, launched(plan), plan->grid, &plan->params, stream));
         return launch_merge(cuda, plan, &plan->params, stream);
     }
     attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift,
@@ -121,6 +128,9 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const at
         TRY(attn_driver_check(cu,
                               cu->set_words((uintptr_t)plan->params.counter, 0, 1, call->stream),
                               "setting a counter"));
+    }
+    if (plan->lanes.data != NULL) {
+        TRY(attn_cuda_lanes_write(cuda, &plan->params.problem.mask, &plan->lanes, call->stream));
     }
     TRY(launch_all(cuda, plan, call->stream));
     return plan->rounded.data == NULL

@@ -14,6 +14,8 @@ typedef struct attn_cuda_plan {
     uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
     bool counted;             /* items are handed out by a counter, if there is a workspace */
     int run;                  /* splits of a CTA of forward_few */
+    attn_tensor lanes;        /* of the mask (cuda/mask/mask.h), if there is a workspace */
+    uint64_t lanes_offset;    /* in attention's part of that; 0: none */
     attn_tensor rounded;      /* O once more, in a narrower type; data == NULL: no */
     attn_rotated rotated;     /* at the workspace's start; its bytes must be there */
     uint64_t own_offset;      /* of attention's part of the workspace */

@@ -258,11 +258,25 @@ static void join_splits(attn_cuda_plan *plan, int run)
     }
 }
 
+static void place_lanes(attn_cuda_plan *plan, void *memory)
+{
+    attn_tensor *lanes = &plan->lanes;
+    lanes->data = memory;
+    plan->params.lanes = (attn_cuda_lanes){.bits = memory,
+                                           .batch = lanes->stride[0],
+                                           .head = lanes->stride[1],
+                                           .row = (int32_t)lanes->stride[2],
+                                           .last = (int32_t)lanes->shape[2] - 16};
+}
+
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)
 {
     attn_cuda_schedule *schedule = &plan->params.schedule;
     if (workspace != NULL && plan->counted) {
         plan->params.counter = workspace;
+    }
+    if (workspace != NULL && plan->lanes_offset > 0) {
+        place_lanes(plan, (char *)workspace + plan->lanes_offset);
     }
     if (plan->merge < 0) {
         return;

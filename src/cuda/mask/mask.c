@@ -5,6 +5,11 @@
 #include "core/error.h"
 #include "cuda/mask/params.h"
 
+static int64_t ceil_to(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /* Elements of a row of bytes. In varlen and in pages a mask may be longer than any sequence. */
 static int64_t columns_of(const attn_problem *problem)
 {
@@ -52,8 +57,46 @@ attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *ma
                                     .rows = to->shape[0] * to->shape[1] * to->shape[2],
                                     .pieces = (to->shape[3] + ATTN_CUDA_MASK_PIECE - 1) /
                                               ATTN_CUDA_MASK_PIECE};
-    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, 0);
+    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, ATTN_CUDA_MASK_BYTES);
     const int64_t each = attn_cuda_kernels[kernel].threads,
                   ctas = (params.rows * params.pieces + each - 1) / each;
     return attn_cuda_launch_loop(cuda, kernel, ctas, &params, stream);
+}
+
+attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask,
+                                  const attn_tensor *lanes, void *stream)
+{
+    attn_cuda_mask_params params = {.from = *mask,
+                                    .to = *lanes,
+                                    .rows = lanes->shape[0] * lanes->shape[1] * lanes->shape[2] /
+                                            ATTN_CUDA_LANES_ROWS,
+                                    .pieces = lanes->shape[3] / ATTN_CUDA_LANES_BYTES};
+    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, ATTN_CUDA_MASK_LANES);
+    const int64_t each = attn_cuda_kernels[kernel].threads / 32,
+                  ctas = (params.rows * params.pieces + each - 1) / each;
+    return attn_cuda_launch_loop(cuda, kernel, ctas, &params, stream);
+}
+
+/* SHARE: heads for each element of the mask, and FEW: scores of a multiprocessor, from which on the
+ * launch pays. */
+uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem, attn_tensor *lanes)
+{
+    enum { SHARE = 4, FEW = 1 << 19, MOST = 1 << 30 };
+    const attn_tensor *mask = &problem->mask;
+    const int64_t batch = attn_axis_step(mask, 0) == 0 ? 1 : mask->shape[0],
+                  heads = attn_axis_step(mask, 1) == 0 ? 1 : mask->shape[1];
+    const double calls = (double)problem->batch * (double)problem->heads,
+                 scores = calls * (double)problem->q.shape[1] * (double)problem->keys;
+    if (problem->varlen || attn_axis_step(mask, 2) == 0 || mask->shape[2] > MOST ||
+        mask->shape[3] > MOST || scores < (double)FEW * cuda->multiprocessors || calls < (double)SHARE * (double)(batch * heads)) {
+        return 0;
+    }
+    const int64_t rows = ceil_to(mask->shape[2], ATTN_CUDA_LANES_ROWS),
+                  step = ceil_to(mask->shape[3], ATTN_CUDA_LANES_KEYS) / ATTN_CUDA_LANES_KEYS *
+                         (ATTN_CUDA_LANES_BYTES / ATTN_CUDA_LANES_ROWS);
+    *lanes = (attn_tensor){
+        .dtype = ATTN_U8,
+        .shape = {batch, heads, rows, step * ATTN_CUDA_LANES_ROWS},
+        .stride = {batch > 1 ? heads * rows * step : 0, heads > 1 ? rows * step : 0, step, 1}};
+    return (uint64_t)(batch * heads * rows * step);
 }

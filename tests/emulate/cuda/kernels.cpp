@@ -42,7 +42,9 @@
 #elif defined(EMULATED_forward_sm90_alibi)
 #define ATTN_FORWARD_SM90_ALIBI(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_forward_sm90_mask)
-#define ATTN_FORWARD_SM90_MASK(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_SM90_MASK(name, ...) \
+    ENTRY(attn_forward_sm90_##name)       \
+    ENTRY(attn_forward_sm90_##name##_lanes)
 #elif defined(EMULATED_forward_sm90_bias)
 #define ATTN_FORWARD_SM90_BIAS(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_backward_generic)

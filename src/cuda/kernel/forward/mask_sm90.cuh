@@ -6,6 +6,7 @@
  *     rows that differ   each lane of a quad reads its quarter of the keys for the quad's two rows,
  *                        from shared memory, where the block's bytes were copied (cp.async) a block
  *                        ahead; where a bias has that room, or copies cannot be, from the tensor
+ *     .. for many heads  a launch before made the bits of each lane (masked_sm90.cuh)
  *
  * Blocks of 128 keys are for copied rows, or one row for all.
  */
@@ -26,33 +27,6 @@ template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x
         bits |= byte_flags(words[w]) * 0x204081 >> 28 << 4 * w;
     }
     return bits;
-}
-
-/* Makes bits of 32 elements that are 0 or 1, low first, by the lane of a quad whose columns they
- * are: byte q has those of elements 8 i + 2 q + {0, 1}, two for each i. A byte of a sum of words,
- * four apart in their bits, has elements 8 i + {0 .. 3}, or {4 .. 7}, of all i; then each second
- * byte takes the bits of the next one between its own. */
-__device__ __forceinline__ uint32_t lane_bits(const uint4 &low, const uint4 &high)
-{
-    uint32_t even = low.x + (low.z << 2) + (high.x << 4) + (high.z << 6),
-             odd = low.y + (low.w << 2) + (high.y << 4) + (high.w << 6);
-    even |= even >> 7, odd |= odd >> 7;
-    return ptx::permute(even, odd, 0x6420);
-}
-
-/* 1 for bytes that are not 0. */
-__device__ __forceinline__ void make_ones(uint4 &x)
-{
-    x = make_uint4(byte_flags(x.x) >> 7, byte_flags(x.y) >> 7, byte_flags(x.z) >> 7,
-                   byte_flags(x.w) >> 7);
-}
-
-/* Exchanges bytes within a quad: byte i of lane q becomes byte q of lane i. */
-__device__ __forceinline__ uint32_t exchange_bytes(uint32_t x)
-{
-    const uint32_t lane = ptx::opaque(threadIdx.x);
-    x = ptx::permute(x, __shfl_xor_sync(~0u, x, 1), lane & 1 ? 0x3715 : 0x6240);
-    return ptx::permute(x, __shfl_xor_sync(~0u, x, 2), lane & 2 ? 0x3276 : 0x5410);
 }
 
 /* Reads KEYS elements of a mask from `row` on; those from `there` on are 0. */
@@ -123,7 +97,7 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const char *origin, int64
 template <class S> struct MaskSteps {
     static constexpr int KEYS = S::BN / 4; /* keys in a quarter of a block */
     /* Numbers of lanes and keys. Without a sign they take fewer instructions to divide. */
-    using Number = std::conditional_t<S::SCORES == ATTN_CUDA_MASKED, uint32_t, int>;
+    using Number = std::conditional_t<S::MASKED, uint32_t, int>;
     const Memory<S> &memory;
     uint32_t visible[2]; /* bits of its keys in the block: by the mask tensor, then by all rules */
 
@@ -254,20 +228,12 @@ template <class S> struct MaskSteps {
         if constexpr (S::BN == 128) {
             const uint32_t at = tile(key) + row_place<S::BN>(lane / 4, lane % 4 * 2);
             uint4 x[4];
-            uint32_t any = 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 x[i] = ptx::load_shared_16((at ^ i % 2 * 16) + i / 2 * 8 * S::BN);
-                any |= x[i].x | x[i].y | x[i].z | x[i].w;
             }
-            if (__any_sync(~0u, any & ~0x01010101)) { /* rare: most masks are of 0 and 1 */
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    make_ones(x[i]);
-                }
-            }
-            visible[0] = exchange_bytes(lane_bits(x[0], x[1]));
-            visible[1] = exchange_bytes(lane_bits(x[2], x[3]));
+            const uint2 bits = quad_bits(x);
+            visible[0] = bits.x, visible[1] = bits.y;
         } else {
             const uint32_t at = tile(key) + lane * 16;
             const uint32_t low = word_bits<KEYS>(ptx::load_shared_16(at));

@@ -1,15 +1,40 @@
 /*
  * masked_sm90.cuh: a mask tensor alone beside a scale, in the plain kernels' shape: bits of a block
- * of 128 keys are read while its products run (mask_sm90.cuh), and scores that they hide become
- * -inf before the exponents. No other step is asked for (steps_sm90.cuh).
+ * of 128 keys are read while its products run, and scores that they hide become -inf before the
+ * exponents. Bits are made of the tensor's bytes (mask_sm90.cuh), anew for each head; or a launch
+ * before has made them, for each lane 8 bytes a block (attn_cuda_lanes). No other step is asked for
+ * (steps_sm90.cuh).
  */
 #pragma once
 #include "cuda/kernel/forward/steps_sm90.cuh"
+#include "cuda/kernel/ptx/entry.cuh"
 
-template <class S> struct Steps<S, ATTN_CUDA_MASKED> : LinearSteps, MaskSteps<S> {
+/* What both have: bits are there when scores are. */
+template <class S> struct MaskAlone : LinearSteps, MaskSteps<S> {
     using Mask = MaskSteps<S>;
 
-    __device__ __forceinline__ Steps(const Memory<S> &memory_) : Mask(memory_)
+    __device__ __forceinline__ explicit MaskAlone(const Memory<S> &memory_) : Mask(memory_)
+    {
+    }
+    __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int) const
+    {
+    }
+    template <int N>
+    __device__ __forceinline__ void apply(const attn_cuda_forward_params &, const WarpRows &warp,
+                                          int key, bool masked, float (&s)[N])
+    {
+        Mask::apply_mask(true, warp, key, masked, s);
+    }
+    template <int N>
+    __device__ __forceinline__ void hide(const attn_cuda_forward_params &, float (&)[N]) const
+    {
+    }
+};
+
+template <class S> struct Steps<S, ATTN_CUDA_MASKED> : MaskAlone<S> {
+    using Mask = MaskSteps<S>;
+
+    __device__ __forceinline__ Steps(const Memory<S> &memory_) : MaskAlone<S>(memory_)
     {
     }
     template <class Warp>
@@ -39,17 +64,57 @@ template <class S> struct Steps<S, ATTN_CUDA_MASKED> : LinearSteps, MaskSteps<S>
             ptx::copy_async_commit();
         }
     }
-    __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int) const
+};
+
+template <class S> struct Steps<S, ATTN_CUDA_MASKED_LANES> : MaskAlone<S> {
+    using Mask = MaskSteps<S>;
+
+    __device__ __forceinline__ Steps(const Memory<S> &memory_) : MaskAlone<S>(memory_)
     {
     }
-    template <int N>
-    __device__ __forceinline__ void apply(const attn_cuda_forward_params &, const WarpRows &warp,
-                                          int key, bool masked, float (&s)[N])
+    template <class Warp>
+    __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
+                                          const Warp &warp)
     {
-        Mask::apply_mask(true, warp, key, masked, s);
+        if (threadIdx.x % 32 == 0) {
+            const attn_cuda_lanes &lanes = a.lanes;
+            const int row = min((int)item.first_row + warp.first, lanes.last);
+            Mask::memory.note(ptx::opaque(threadIdx.x) / 32 - 4).mask =
+                lanes.bits + item.sequence.index * lanes.batch + item.head * lanes.head +
+                (int64_t)row * lanes.row;
+        }
+        Mask::begin_room(a);
     }
-    template <int N>
-    __device__ __forceinline__ void hide(const attn_cuda_forward_params &, float (&)[N]) const
+    __device__ __forceinline__ void begin_copies(const attn_cuda_forward_params &, int key) const
     {
+        copy(key);
+    }
+    /* As that of bytes does; a lane reads what it has copied itself. */
+    __device__ __forceinline__ void fetch_copies(const attn_cuda_forward_params &, int key,
+                                                 bool more)
+    {
+        if (more) {
+            copy(key - S::BN);
+        } else {
+            ptx::copy_async_commit();
+        }
+    }
+    __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int key)
+    {
+        ptx::copy_async_wait<1>();
+        const float2 bits = ptx::load_shared_8(place(key));
+        Mask::visible[0] = __float_as_uint(bits.x), Mask::visible[1] = __float_as_uint(bits.y);
+    }
+
+private:
+    __device__ __forceinline__ uint32_t place(int key) const
+    {
+        return Mask::tile() + (uint32_t)key / S::BN % 2 * 256 + lane_number<uint32_t>() * 8;
+    }
+    __device__ __forceinline__ void copy(int key) const
+    {
+        static_assert(S::BN == 128, "8 bytes a lane");
+        ptx::copy_entry<8>(place(key), Mask::note().mask + (2 * key + lane_number<uint32_t>() * 8));
+        ptx::copy_async_commit();
     }
 };

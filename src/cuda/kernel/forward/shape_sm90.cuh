@@ -46,12 +46,13 @@ struct Shape {
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
     static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
     /* Scores are computed or masked before exponents (steps_sm90.cuh, masked_sm90.cuh). */
-    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED || SCORES == ATTN_CUDA_MASKED;
+    static constexpr bool MASKED = ATTN_SM90_IS_MASKED(SCORES),
+                          STEPS = SCORES == ATTN_CUDA_STEPPED || MASKED;
     /* A tensor may mask a position. */
     static constexpr bool MASKS = ATTN_SM90_HAS_NOTES(SCORES);
     /* Values that follow from the thread's number and are computed anew in each block, since a mask
      * or a bias leaves no registers for them: none, the next turn's barrier, and the leader. */
-    static constexpr int LEAN = SCORES == ATTN_CUDA_MASKED ? 1 : SCORES == ATTN_CUDA_BIASED ? 2 : 0;
+    static constexpr int LEAN = MASKED ? 1 : SCORES == ATTN_CUDA_BIASED ? 2 : 0;
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES =
         TMA ? GROUPS : 1; /* by TMA the rows of Q of each group come and go by themselves */

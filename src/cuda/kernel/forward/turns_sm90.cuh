@@ -8,7 +8,7 @@
 /* threadIdx.x, of which nothing is kept over the tile loop where the shape asks for it. */
 template <class S, int LEAN> __device__ __forceinline__ auto lean_thread()
 {
-    if constexpr (S::SCORES == ATTN_CUDA_MASKED && S::LEAN >= LEAN) {
+    if constexpr (S::MASKED && S::LEAN >= LEAN) {
         return (uint32_t)ptx::opaque(threadIdx.x); /* cheaper to divide */
     } else {
         return (int)(S::LEAN >= LEAN ? ptx::opaque(threadIdx.x) : threadIdx.x);

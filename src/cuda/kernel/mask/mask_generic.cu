@@ -1,7 +1,8 @@
 /*
- * mask_generic.cu: a mask of bits or of integers as one of bytes, on any GPU from sm_80 on. A
- * thread 16 keys of a row.
+ * mask_generic.cu: a mask of bits or of integers as one of bytes, and one of bytes as bits by lane,
+ * on any GPU from sm_80 on.
  */
+#include "cuda/kernel/rows/flags.cuh"
 #include "cuda/mask/params.h"
 
 enum { THREADS = 256 };
@@ -39,7 +40,43 @@ __device__ __forceinline__ void write_bytes(const attn_cuda_mask_params &a)
     }
 }
 
-#define ATTN_MASK(name)                                                     \
+/* 16 bytes of a row from `first` on; behind the last key 0. */
+__device__ __forceinline__ uint4 bytes_of(const char *row, int64_t first, int64_t columns)
+{
+    if (first + ATTN_CUDA_MASK_PIECE <= columns) {
+        return *(const uint4 *)(row + first);
+    }
+    uint32_t words[4] = {};
+#pragma unroll 1
+    for (int i = 0; first + i < columns; i++) {
+        words[i / 4] |= (uint32_t)(row[first + i] != 0) << i % 4 * 8;
+    }
+    return {words[0], words[1], words[2], words[3]};
+}
+
+/* Each lane's bits (attn_cuda_lanes) of a mask of bytes, by a warp for 16 rows and 128 keys. */
+__device__ __forceinline__ void write_lanes(const attn_cuda_mask_params &a)
+{
+    const attn_tensor &from = a.from, &to = a.to;
+    const int lane = threadIdx.x % 32;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; i < a.rows * a.pieces;
+         i += (int64_t)gridDim.x * (THREADS / 32)) {
+        const int64_t blocks = to.shape[2] / ATTN_CUDA_LANES_ROWS, block = i / a.pieces,
+                      query = block % blocks * ATTN_CUDA_LANES_ROWS,
+                      head = block / blocks % to.shape[1], batch = block / blocks / to.shape[1],
+                      key = i % a.pieces * ATTN_CUDA_LANES_KEYS;
+        uint4 x[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const int64_t at = query + lane / 4 + n / 2 * 8, row = min(at, from.shape[2] - 1);
+            x[n] = bytes_of(attn_at(&from, batch, head, row, 0), key + lane % 4 * 32 + n % 2 * 16,
+                            from.shape[3]);
+        }
+        *(uint2 *)(attn_at(&to, batch, head, query, key * 2) + lane * 8) = quad_bits(x);
+    }
+}
+
+#define ATTN_MASK(name, kind)                                               \
     extern "C" __global__ __launch_bounds__(THREADS) void attn_mask_##name( \
         const __grid_constant__ attn_cuda_mask_params a)                    \
     {                                                                       \
