@@ -31,8 +31,8 @@ enum {
 
 /* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for
  * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh); by a scale
- * beside a mask tensor alone, or one of which lanes have their bits (masked_sm90.cuh), beside a bias
- * alone (biased_sm90.cuh). */
+ * beside a mask tensor alone, of bytes or of bits by lane (masked_sm90.cuh), beside a bias alone
+ * (biased_sm90.cuh). */
 enum {
     ATTN_CUDA_SCALED,
     ATTN_CUDA_STEPPED,

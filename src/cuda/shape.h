@@ -39,9 +39,8 @@
 #define ATTN_SM90_NOTE_BYTES 40
 #define ATTN_SM90_IS_MASKED(scores) \
     ((scores) == ATTN_CUDA_MASKED || (scores) == ATTN_CUDA_MASKED_LANES)
-#define ATTN_SM90_HAS_NOTES(scores)                                       \
-    ((scores) == ATTN_CUDA_STEPPED || (scores) == ATTN_CUDA_BIASED ||     \
-     ATTN_SM90_IS_MASKED(scores))
+#define ATTN_SM90_HAS_NOTES(scores) \
+    ((scores) == ATTN_CUDA_STEPPED || (scores) == ATTN_CUDA_BIASED || ATTN_SM90_IS_MASKED(scores))
 /* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
  * notes. */
 #define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores)      \

@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "core/mask.h"
 #include "cuda/forward/forward.h"
-#include "cuda/mask/mask.h"
 #include "cuda/shape.h"
 #include <float.h>
 #include <math.h>
@@ -362,30 +361,10 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     return attn_cuda_schedule_make(plan, cuda, problem);
 }
 
-/* Parts of the workspace; its beginning may be that far off. */
-enum { ALIGNED = 64 };
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
-}
-
-/* Lets a launch make bits of a mask that many heads read. */
-static void plan_lanes(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
-{
-    const bool alone = attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_SM90_MASK;
-    const uint64_t bytes = alone ? attn_cuda_lanes_of(cuda, problem, &plan->lanes) : 0;
-    if (bytes > 0) {
-        const size_t n = strlen(plan->why);
-        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch makes bits of the mask");
-        plan->lanes_offset = aligned(plan->workspace_bytes + 1);
-        plan->workspace_bytes = plan->lanes_offset + bytes;
-    }
-}
-
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                                 const attn_problem *problem, void *workspace)
 {
+    enum { ALIGNED = 64 }; /* parts of the workspace; its beginning may be that far off */
     attn_problem turned = *problem;
     attn_rotated rotated;
     TRY(attn_rotated_place(problem, workspace, &rotated));
@@ -399,14 +378,13 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                narrow = attn_dtype_size(problem->o.dtype) < sizeof(float);
     turned.o = twice && narrow ? problem->o_f32 : problem->o;
     TRY(make(plan, cuda, &turned));
-    plan_lanes(plan, cuda, &turned);
     if (twice) {
         const size_t n = strlen(plan->why);
         (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch of its own rounds O");
         plan->rounded = narrow ? problem->o : problem->o_f32;
     }
     plan->rotated = rotated;
-    plan->own_offset = aligned(rotated.bytes);
+    plan->own_offset = (rotated.bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
     plan->workspace_bytes += plan->own_offset;
     plan->workspace_bytes += plan->workspace_bytes > 0 ? ALIGNED : 0;
     return ATTN_OK;

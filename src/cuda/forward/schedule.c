@@ -5,8 +5,12 @@
 #include "core/code_types.h"
 #include "core/error.h"
 #include "cuda/forward/forward.h"
+#include "cuda/mask/mask.h"
+#include "cuda/mask/params.h"
 #include "cuda/shape.h"
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static int64_t ceil_div(int64_t n, int64_t by)
 {
@@ -258,6 +262,20 @@ static void join_splits(attn_cuda_plan *plan, int run)
     }
 }
 
+/* Lets a launch make bits of a mask that many heads read, if there is a workspace. */
+static void plan_lanes(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
+{
+    enum { ALIGNED = 64 };
+    const bool alone = attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_SM90_MASK;
+    const uint64_t bytes = alone ? attn_cuda_lanes_of(cuda, problem, &plan->lanes) : 0;
+    if (bytes > 0) {
+        const size_t n = strlen(plan->why);
+        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch makes bits of the mask");
+        plan->lanes_offset = (plan->workspace_bytes / ALIGNED + 1) * ALIGNED; /* not 0 */
+        plan->workspace_bytes = plan->lanes_offset + bytes;
+    }
+}
+
 static void place_lanes(attn_cuda_plan *plan, void *memory)
 {
     attn_tensor *lanes = &plan->lanes;
@@ -266,7 +284,7 @@ static void place_lanes(attn_cuda_plan *plan, void *memory)
                                            .batch = lanes->stride[0],
                                            .head = lanes->stride[1],
                                            .row = (int32_t)lanes->stride[2],
-                                           .last = (int32_t)lanes->shape[2] - 16};
+                                           .last = (int32_t)lanes->shape[2] - ATTN_CUDA_LANES_ROWS};
 }
 
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)
@@ -338,6 +356,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     if (plan->merge >= 0) {
         plan_parts(plan, cuda, problem);
     }
+    plan_lanes(plan, cuda, problem);
     if (kernel->single) {
         plan->grid[0] = (uint32_t)problem->heads, plan->grid[1] = (uint32_t)problem->batch,
         plan->grid[2] = (uint32_t)blocks;

@@ -77,8 +77,8 @@ attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask
     return attn_cuda_launch_loop(cuda, kernel, ctas, &params, stream);
 }
 
-/* SHARE: heads for each element of the mask, and FEW: scores of a multiprocessor, from which on the
- * launch pays. */
+/* SHARE: heads that read an element of the mask, and FEW: scores of a multiprocessor, from which on
+ * the launch pays. In varlen neither is known. */
 uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem, attn_tensor *lanes)
 {
     enum { SHARE = 4, FEW = 1 << 19, MOST = 1 << 30 };
@@ -88,7 +88,8 @@ uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem, 
     const double calls = (double)problem->batch * (double)problem->heads,
                  scores = calls * (double)problem->q.shape[1] * (double)problem->keys;
     if (problem->varlen || attn_axis_step(mask, 2) == 0 || mask->shape[2] > MOST ||
-        mask->shape[3] > MOST || scores < (double)FEW * cuda->multiprocessors || calls < (double)SHARE * (double)(batch * heads)) {
+        mask->shape[3] > MOST || scores < (double)FEW * cuda->multiprocessors ||
+        calls < (double)SHARE * (double)(batch * heads)) {
         return 0;
     }
     const int64_t rows = ceil_to(mask->shape[2], ATTN_CUDA_LANES_ROWS),

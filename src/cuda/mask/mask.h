@@ -24,8 +24,7 @@ attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *ma
 /* Where each lane of forward_sm90 is to find its bits of the problem's mask of bytes, without an
  * address: strides are those of attn_cuda_lanes, an element of axis 3 is a byte of 16 rows. Returns
  * the bytes of all; 0: making them would take longer than what is read anew for each head. */
-uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem,
-                            attn_tensor *lanes);
+uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem, attn_tensor *lanes);
 
 /* Enqueues the launch that writes them. */
 attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask,

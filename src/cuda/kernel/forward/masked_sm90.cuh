@@ -106,7 +106,7 @@ template <class S> struct Steps<S, ATTN_CUDA_MASKED_LANES> : MaskAlone<S> {
         Mask::visible[0] = __float_as_uint(bits.x), Mask::visible[1] = __float_as_uint(bits.y);
     }
 
-private:
+  private:
     __device__ __forceinline__ uint32_t place(int key) const
     {
         return Mask::tile() + (uint32_t)key / S::BN % 2 * 256 + lane_number<uint32_t>() * 8;

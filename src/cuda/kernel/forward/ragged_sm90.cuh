@@ -75,8 +75,7 @@ __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a,
 template <class S> __device__ __forceinline__ bool shares_scores(const attn_problem &p)
 {
     const attn_tensor &t = S::SCORES == ATTN_CUDA_BIASED ? p.bias : p.mask;
-    return (S::SCORES == ATTN_CUDA_BIASED || S::MASKED) && t.shape[0] == 1 &&
-           t.shape[1] != 1;
+    return (S::SCORES == ATTN_CUDA_BIASED || S::MASKED) && t.shape[0] == 1 && t.shape[1] != 1;
 }
 
 /* Finds an item. Called by the whole warp, whose first lane fills the item in. With a bounded right

@@ -1,5 +1,5 @@
 /*
- * entry.cuh: entries of a table of pages; addresses that wait in registers.
+ * entry.cuh: entries of a table of pages, and other words; addresses that wait in registers.
  */
 #pragma once
 #include <stdint.h>
@@ -7,8 +7,8 @@
 namespace ptx
 {
 
-/* Copies an entry to shared memory, and what lies beside it into the L2 cache; not waited for
- * (copy_async_commit). */
+/* Copies an entry, or a word of that size, to shared memory, and what lies beside it into the L2
+ * cache; not waited for (copy_async_commit). */
 template <int BYTES> __device__ __forceinline__ void copy_entry(uint32_t to, const void *at)
 {
     asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2;" ::"r"(to), "l"(at), "n"(BYTES)
