@@ -326,13 +326,53 @@ static void test_codes(void **state)
     attn_context_destroy(context);
 }
 
+/* Bits of a mask that at least four heads read are made by a launch ahead, where there is memory
+ * for them and work enough. */
+static void test_mask_bits(void **state)
+{
+    static const struct {
+        int64_t rows, batch, heads; /* of the mask */
+        bool made;
+    } cases[] = {{4096, 1, 1, true},  {4090, 2, 1, true},  {4096, 1, 4, false},
+                 {4096, 2, 4, false}, {1024, 1, 1, false}, {1, 1, 1, false}};
+    const int64_t n = 4096;
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t rows = cases[i].rows, heads = cases[i].heads;
+        attn_forward_args args = fake_args(ATTN_BF16, rows == 1 ? n : rows, n, 64);
+        args.mask = attn_tensor_bshd(fake_memory(4), ATTN_BOOL, cases[i].batch, heads, rows, n);
+        int before = fake.launches;
+        (void)params_of(context, &args);
+        assert_int_equal(fake.launches - before, 1);
+        assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64");
+        const uint64_t bytes = give_workspace(context, &args);
+        before = fake.launches;
+        const attn_cuda_lanes lanes = params_of(context, &args).lanes;
+        assert_int_equal(fake.launches - before, cases[i].made ? 2 : 1);
+        if (cases[i].made) {
+            const int64_t blocks = (rows + 15) / 16;
+            assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64_lanes");
+            assert_int_equal(lanes.row, n / 128 * 16);
+            assert_int_equal(lanes.last, (blocks - 1) * 16);
+            assert_int_equal(lanes.batch, cases[i].batch > 1 ? blocks * 16 * lanes.row : 0);
+            assert_true(bytes > (uint64_t)(cases[i].batch * blocks * 16 * n / 8));
+            assert_int_equal((uintptr_t)lanes.bits % 64, 0);
+        }
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joined),   cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_joined),    cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_few),       cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_sections),  cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),     cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_mask_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

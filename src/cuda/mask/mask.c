@@ -81,15 +81,16 @@ attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask
  * the launch pays. In varlen neither is known. */
 uint64_t attn_cuda_lanes_of(const attn_cuda *cuda, const attn_problem *problem, attn_tensor *lanes)
 {
-    enum { SHARE = 4, FEW = 1 << 19, MOST = 1 << 30 };
+    enum { SHARE = 4, FEW = 1 << 19, MOST = 1 << 28 };
     const attn_tensor *mask = &problem->mask;
     const int64_t batch = attn_axis_step(mask, 0) == 0 ? 1 : mask->shape[0],
                   heads = attn_axis_step(mask, 1) == 0 ? 1 : mask->shape[1];
     const double calls = (double)problem->batch * (double)problem->heads,
-                 scores = calls * (double)problem->q.shape[1] * (double)problem->keys;
-    if (problem->varlen || attn_axis_step(mask, 2) == 0 || mask->shape[2] > MOST ||
-        mask->shape[3] > MOST || scores < (double)FEW * cuda->multiprocessors ||
-        calls < (double)SHARE * (double)(batch * heads)) {
+                 scores = calls * (double)problem->q.shape[1] * (double)problem->keys,
+                 each = (double)batch * (double)heads;
+    if (problem->varlen || attn_axis_step(mask, 2) == 0 || each > MOST || mask->shape[3] > MOST ||
+        each * (double)mask->shape[2] * (double)mask->shape[3] > 0x1p60 ||
+        scores < (double)FEW * cuda->multiprocessors || calls < SHARE * each) {
         return 0;
     }
     const int64_t rows = ceil_to(mask->shape[2], ATTN_CUDA_LANES_ROWS),
