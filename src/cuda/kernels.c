@@ -52,6 +52,7 @@
 #define ATTN_FORWARD_SM90_SOFTCAP(...) \
     SM90_ALONE(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
+/* Of bytes, and behind it, where forward.c finds it, the one of bits by lane. */
 #define ATTN_FORWARD_SM90_MASK(name, ...)                                \
     SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, name, __VA_ARGS__) \
     SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED_LANES, name##_lanes, __VA_ARGS__)
