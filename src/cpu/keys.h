@@ -19,6 +19,13 @@ static inline void attn_key_rows(const attn_problem *problem, const attn_tensor 
     rows->data = attn_kv_find(problem, tensor, sequence, kv_head, key, 0);
 }
 
+/* Groups of columns of a row of K or V that share a scale. */
+static inline int64_t attn_code_groups(const attn_codes *codes)
+{
+    const int64_t groups = attn_tensor_present(codes->scale) ? codes->scale->shape[3] : 1;
+    return groups > 1 ? groups : 1;
+}
+
 /* Scales and shifts of these rows, of `columns` columns; none unless they are quantised. */
 static inline void attn_key_codes(const attn_problem *problem, const attn_codes *codes,
                                   const attn_sequence *sequence, int64_t kv_head, int64_t key,

@@ -65,6 +65,34 @@ static void test_bits_of_values(void **state)
     }
 }
 
+/* The same for codes that are not finite, in a row of K that all see or in one of V. */
+static void test_special_codes(void **state)
+{
+    static const char *const lines[] = {
+        "b=2 hq=8 hkv=2 nq=1 nk=300 d=64 lse=1 kv_dtype=e4m3 kv_scale=bkh",
+        "b=2 hq=8 hkv=2 nq=1 nk=300 d=64 lse=1 kv_dtype=e5m2 kv_scale=bkh page=16",
+    };
+    static const uint8_t codes_of[] = {0x7f, 0xfc}; /* NaN; minus infinity */
+    (void)state;
+    for (int i = 0; i < 2 * COUNT(lines); i++) {
+        op_trial codes = trial_open("%s", lines[i / 2]), values = trial_open("%s", lines[i / 2]);
+        attn_forward_args *a = codes.args, *b = values.args;
+        const attn_tensor *of = i % 2 ? &a->v : &a->k;
+        ((uint8_t *)of->data)[77 * of->stride[1] + 5] = codes_of[i / 2];
+        b->k = values_of(&a->k, &a->k_scale, &a->k_shift, a->q.dtype);
+        b->v = values_of(&a->v, &a->v_scale, &a->v_shift, a->q.dtype);
+        b->k_scale.data = b->v_scale.data = NULL;
+        outputs_poison(a), outputs_poison(b);
+        assert_ok(attn_forward(NULL, a));
+        assert_ok(attn_forward(NULL, b));
+        assert_same_outputs(&codes, &values);
+        free(b->k.data);
+        free(b->v.data);
+        trial_close(&codes);
+        trial_close(&values);
+    }
+}
+
 /* The last row of several has the bits of a step of decoding. */
 static void test_step_and_prefill(void **state)
 {
@@ -330,9 +358,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_of_values), cmocka_unit_test(test_step_and_prefill),
-        cmocka_unit_test(test_unused_rows),    cmocka_unit_test(test_append),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bits_of_values),   cmocka_unit_test(test_special_codes),
+        cmocka_unit_test(test_step_and_prefill), cmocka_unit_test(test_unused_rows),
+        cmocka_unit_test(test_append),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

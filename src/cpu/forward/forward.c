@@ -233,8 +233,7 @@ static void choose_members(attn_forward_item *item, bool careful, int64_t keys, 
     const bool alone = item->strips == 1 || item->heads > 1,
                by_tile =
                    !careful && alone && !are_at_once(item, keys, lanes) && !attn_pack_is_done(item);
-    const attn_tensor *scale = problem->v_codes.scale;
-    const int64_t groups = attn_tensor_present(scale) ? max64(scale->shape[3], 1) : 1;
+    const int64_t groups = attn_code_groups(&problem->v_codes);
     const bool few = by_tile && lanes <= item->table->few_lanes;
     item->by_tile = by_tile;
     item->k_rows =
@@ -254,15 +253,6 @@ static void clean_values(attn_forward_item *item, attn_interval keys, int64_t bl
     item->special = item->table->clean_v(item->v_space, item->v, keys.lo - block, keys.hi - keys.lo,
                                          item->plan->dv_pad, &item->specials);
     item->v = item->v_space;
-}
-
-/* Goes to the KV head of a strip. */
-static void take_head(attn_forward_item *item, int strip_index)
-{
-    if (item->heads > 1) {
-        item->kv_head = item->first_head + strip_index;
-        item->scores.first_head = item->kv_head * item->problem->group;
-    }
 }
 
 /* Opens a block of keys: for its first strip, or for the head of each. */
@@ -310,7 +300,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
         for (uint64_t left = strips; left != 0; left &= left - 1) {
             const int i = __builtin_ctzll(left);
-            take_head(item, i);
+            strip_take_head(item, i);
             open_block(item, &walk, all, strips, left, careful);
             const attn_tile tile = attn_tile_at(&item->rows[i], all);
             if (tile.kind == ATTN_TILE_SKIP) {
@@ -329,7 +319,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
 void attn_item_start(attn_forward_item *item)
 {
     for (int i = 0; i < item->strips; i++) {
-        take_head(item, i);
+        strip_take_head(item, i);
         attn_strip_start(item, i);
     }
 }
@@ -344,7 +334,7 @@ static void mend(attn_forward_item *item)
 {
     uint64_t strips = 0;
     for (int i = 0; i < item->strips; i++) {
-        take_head(item, i);
+        strip_take_head(item, i);
         if (!attn_strip_is_finite(item, i)) {
             attn_strip_reset(item, i);
             strips |= (uint64_t)1 << i;
@@ -362,7 +352,7 @@ void attn_item_finish(attn_forward_item *item)
 {
     mend(item);
     for (int i = 0; i < item->strips; i++) {
-        take_head(item, i);
+        strip_take_head(item, i);
         attn_strip_finish(item, i);
     }
 }

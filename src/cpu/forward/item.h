@@ -22,8 +22,9 @@ typedef struct attn_key_list {
 
 /* Scales and shifts of the codes of some keys: [key][group]. */
 enum { ATTN_MAX_KEY_GROUPS = 16 };
+typedef float attn_factors[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS];
 typedef struct attn_key_factors {
-    float scale[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS], shift[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS];
+    attn_factors scale, shift, k_scale;
 } attn_key_factors;
 
 typedef struct attn_forward_item {
@@ -53,9 +54,9 @@ typedef struct attn_forward_item {
     bool few;                  /* products with V are those of pv_few */
     bool k_rows, v_rows;       /* few, and rows of K, of V stay where they are (takes_rows) */
     bool one_row;              /* few, and the strip has one row, in members of body.h */
-    bool runs;                 /* few, and keys whose rows lie side by side (runs.h) */
+    bool runs;                 /* few, and keys go block by block through one member (runs.h) */
     attn_key_list *list;       /* [2]: rows of two blocks, if by_tile */
-    attn_key_factors *factors; /* of V of the block at hand, if v_rows and codes */
+    attn_key_factors *factors; /* of V of the block at hand, if v_rows and codes; K's in runs.c */
     int at_hand;        /* the list of the block at hand; the other one is of the next block */
     attn_soon soon;     /* rows of V of the block, then of K of the next one, if by_tile */
     attn_interval pack; /* keys of the block to pack */
@@ -116,6 +117,15 @@ static inline int64_t strip_first(const attn_forward_item *item, int strip_index
 static inline int strip_lanes(const attn_forward_item *item, int strip_index)
 {
     return (int)min64(item->last_row - strip_first(item, strip_index), item->table->strip);
+}
+
+/* Goes to the KV head of a strip. */
+static inline void strip_take_head(attn_forward_item *item, int strip_index)
+{
+    if (item->heads > 1) {
+        item->kv_head = item->first_head + strip_index;
+        item->scores.first_head = item->kv_head * item->problem->group;
+    }
 }
 
 static inline bool strip_sees_nothing(const attn_forward_item *item, int strip_index)

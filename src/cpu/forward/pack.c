@@ -77,21 +77,27 @@ static void pack_v(attn_forward_item *item, attn_interval keys, int64_t block)
 
 /* ---- rows where they are --------------------------------------------------------------------- */
 
-/* Lists the rows of a KV head's keys, run by run. */
-static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_interval keys,
-                      int64_t kv_head)
+void attn_list_keys(const attn_forward_item *item, attn_key_list *list, int64_t at,
+                    attn_interval keys, int64_t kv_head)
 {
     const attn_problem *problem = item->problem;
     const int64_t k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
-    list->keys = keys;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
         const char *k = attn_kv_find(problem, &problem->k, &item->seq, kv_head, key, 0),
                    *v = attn_kv_find(problem, &problem->v, &item->seq, kv_head, key, 0);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        for (int64_t i = key - keys.lo; i < end - keys.lo; i++, k += k_step, v += v_step) {
-            list->k[i] = k, list->v[i] = v;
+        for (int64_t i = key; i < end; i++, at++, k += k_step, v += v_step) {
+            list->k[at] = k, list->v[at] = v;
         }
     }
+}
+
+/* Lists keys alone. */
+static void list_block(const attn_forward_item *item, attn_key_list *list, attn_interval keys,
+                       int64_t kv_head)
+{
+    list->keys = keys;
+    attn_list_keys(item, list, 0, keys, kv_head);
 }
 
 /* Rows to fetch: those of `runs` runs in turn, which begin `run` rows apart. */
@@ -160,10 +166,10 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     soon_rows rows = in_runs(item, now->v, n);
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
-        list_rows(item, now, keys, item->kv_head);
+        list_block(item, now, keys, item->kv_head);
         rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2, NULL, 0};
     }
-    list_rows(item, next, item->next, item->next_head);
+    list_block(item, next, item->next, item->next_head);
     if (item->one_row) {
         rows =
             just_ahead(item, &item->problem->k, now->k, n, next->k, next->keys.hi - next->keys.lo);
@@ -255,21 +261,20 @@ static float *copy_scales(const attn_ukernel *table, float *to, const attn_row_c
     return to + n * groups;
 }
 
-/* Lays scales and shifts of V's codes side by side, run by run, for keys of the block at hand. */
-static void list_factors(attn_forward_item *item, attn_interval keys, attn_values *values)
+void attn_list_factors(attn_forward_item *item, bool of_k, attn_interval keys, float *scale,
+                       float *shift)
 {
     const attn_problem *problem = item->problem;
-    float *scale = item->factors->scale, *shift = item->factors->shift;
+    const int64_t columns = of_k ? problem->d : problem->dv;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        attn_rows rows;
-        rows_of_v(item, key, &rows);
-        values->group = rows.codes.group, values->groups = problem->dv / values->group;
-        values->scale = item->factors->scale;
-        values->shift = rows.codes.shift ? item->factors->shift : NULL;
+        attn_row_codes codes;
+        attn_key_codes(problem, of_k ? &problem->k_codes : &problem->v_codes, &item->seq,
+                       item->kv_head, key, columns, &codes);
+        const int64_t groups = columns / codes.group;
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        scale = copy_scales(item->table, scale, &rows.codes, end - key, values->groups);
-        for (int64_t i = 0; values->shift && i < (end - key) * values->groups; i++) {
-            *shift++ = attn_row_shift(&rows.codes, i / values->groups, i % values->groups);
+        scale = copy_scales(item->table, scale, &codes, end - key, groups);
+        for (int64_t i = 0; shift && i < (end - key) * groups; i++) {
+            *shift++ = attn_row_shift(&codes, i / groups, i % groups);
         }
     }
 }
@@ -284,7 +289,12 @@ void attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block, 
     values->soon = &item->soon;
     values->dtype = item->v_rows ? item->problem->v.dtype : 0;
     if (item->v_rows && attn_is_code(values->dtype)) {
-        list_factors(item, keys, values);
+        const attn_codes *codes = &item->problem->v_codes;
+        attn_key_factors *to = item->factors;
+        float *shift = attn_tensor_present(codes->shift) ? to->shift : NULL;
+        attn_list_factors(item, false, keys, to->scale, shift);
+        values->groups = attn_code_groups(codes), values->group = values->dv / values->groups;
+        values->scale = to->scale, values->shift = shift;
     }
 }
 

@@ -7,6 +7,14 @@
 
 #include "cpu/forward/item.h"
 
+/* Lists the rows of a KV head's keys, run by run, from place `at` on. */
+void attn_list_keys(const attn_forward_item *item, attn_key_list *list, int64_t at,
+                    attn_interval keys, int64_t kv_head);
+
+/* Lays scales of K or V of codes side by side, [key][group], and shifts unless NULL. */
+void attn_list_factors(attn_forward_item *item, bool of_k, attn_interval keys, float *scale,
+                       float *shift);
+
 /* True if all keys are one block whose rows are the panels. */
 bool attn_pack_is_done(const attn_forward_item *item);
 

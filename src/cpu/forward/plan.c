@@ -25,6 +25,7 @@
 #include "cpu/forward/blocks.h"
 #include "cpu/forward/brief.h"
 #include "cpu/real.h"
+#include "cpu/keys.h"
 #include <math.h>
 
 enum {
@@ -52,8 +53,7 @@ static int64_t most_segments(const attn_problem *problem, const attn_ukernel *ta
 /* True for codes that the table of codes takes: with scales that 32 columns share, no shifts. */
 static bool are_plain_codes(const attn_tensor *tensor, const attn_codes *codes, int64_t columns)
 {
-    const bool scaled = attn_tensor_present(codes->scale);
-    const int64_t groups = scaled ? max64(codes->scale->shape[3], 1) : 1;
+    const int64_t groups = attn_code_groups(codes);
     return attn_is_code(tensor->dtype) && !attn_tensor_present(codes->shift) &&
            (groups == 1 || columns / groups % 32 == 0);
 }

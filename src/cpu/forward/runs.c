@@ -3,60 +3,123 @@
  */
 #include "cpu/forward/runs.h"
 #include "cpu/forward/nodes.h"
+#include "cpu/forward/pack.h"
+#include "cpu/keys.h"
+
+enum { MOST_MORE = 64 }; /* rows behind a run that are fetched meanwhile */
 
 /* True for rows, of one head, that lie side by side. */
 static bool are_side_by_side(const attn_tensor *tensor)
 {
-    return tensor->stride[3] == 1 && tensor->stride[1] == tensor->shape[3];
+    return tensor->stride[1] == tensor->shape[3];
+}
+
+/* A run of no keys yet. */
+static attn_key_run empty_run(const attn_forward_item *item)
+{
+    const attn_problem *problem = item->problem;
+    return (attn_key_run){.d = problem->d,
+                          .dv = problem->dv,
+                          .dtype = problem->k.dtype,
+                          .k_groups = attn_code_groups(&problem->k_codes),
+                          .v_groups = attn_code_groups(&problem->v_codes),
+                          .lanes = strip_lanes(item, 0),
+                          .apart = problem->paged || item->heads > 1 ||
+                                   !are_side_by_side(&problem->k) ||
+                                   !are_side_by_side(&problem->v)};
 }
 
 bool attn_runs_fit(const attn_forward_item *item)
 {
     const attn_problem *problem = item->problem;
-    const bool plain = !item->plan->scores.has_score_step && !problem->dropout.on;
-    return plain && item->heads == 1 && problem->k.dtype == problem->v.dtype &&
-           are_side_by_side(&problem->k) && are_side_by_side(&problem->v) &&
-           item->table->takes_run(problem->k.dtype, problem->d, problem->dv, strip_lanes(item, 0));
+    const bool plain = !item->plan->scores.has_score_step && !problem->dropout.on,
+               shifted = attn_tensor_present(problem->k_codes.shift) ||
+                         attn_tensor_present(problem->v_codes.shift);
+    const attn_key_run run = empty_run(item);
+    return plain && !shifted && problem->k.dtype == problem->v.dtype && problem->k.stride[3] == 1 &&
+           problem->v.stride[3] == 1 && max64(run.k_groups, run.v_groups) <= ATTN_MAX_KEY_GROUPS &&
+           item->table->takes_run(&run);
 }
 
-/* End of the keys that lie side by side, from the first one left on: of whole blocks of a segment,
- * or of all. */
+/* Most keys of a run: as many as there is room to list. A single row needs no lists. */
+static int64_t most_keys(const attn_forward_item *item)
+{
+    if (strip_lanes(item, 0) == 1) {
+        return item->table->segment;
+    }
+    const attn_problem *problem = item->problem;
+    const int64_t keys = ATTN_MAX_KEY_BLOCK - MOST_MORE, block = ATTN_KEY_BLOCK,
+                  factors = block * ATTN_MAX_KEY_GROUPS,
+                  groups = max64(attn_code_groups(&problem->k_codes),
+                                 attn_code_groups(&problem->v_codes)),
+                  most = min64(keys, factors / groups);
+    return most - most % block;
+}
+
+/* End of the keys of a run, from the first one left on: of whole blocks of a segment, or of all. */
 static int64_t run_end(const attn_forward_item *item, attn_interval left)
 {
     const attn_ukernel *table = item->table;
-    const int64_t size = table->key_block, segment = left.lo - left.lo % table->segment;
-    const attn_interval keys = {left.lo, min64(left.hi, segment + table->segment)};
-    const int64_t uncut = attn_tiles_uncut(item->rows, keys, size),
-                  end = attn_kv_run_end(item->problem, &item->seq, left.lo, uncut);
-    return left.lo % size != 0 ? left.lo : end == left.hi ? end : end - end % size;
+    const int64_t size = table->key_block, segment = left.lo - left.lo % table->segment,
+                  most = min64(left.lo + most_keys(item), segment + table->segment);
+    return left.lo % size != 0
+               ? left.lo
+               : attn_tiles_uncut(item->rows, (attn_interval){left.lo, min64(left.hi, most)}, size);
 }
 
-static void run_keys(attn_forward_item *item, attn_interval keys)
+/* Lists keys of a head, and behind them those that are read next, of a head as well. Returns the
+ * number of these. */
+static int64_t list_run(attn_forward_item *item, attn_interval keys, attn_interval next,
+                        int64_t next_head)
 {
-    const attn_problem *problem = item->problem;
-    const attn_sequence *seq = &item->seq;
-    const attn_key_run run = {attn_kv_find(problem, &problem->k, seq, item->kv_head, keys.lo, 0),
-                              attn_kv_find(problem, &problem->v, seq, item->kv_head, keys.lo, 0),
-                              strip_qt(item, 0),
-                              problem->d,
-                              problem->dv,
-                              keys.hi - keys.lo,
-                              problem->k.dtype,
-                              strip_lanes(item, 0)};
-    const bool first = attn_strip_enter(item, 0, keys.lo / item->table->segment);
-    const attn_running state = strip_state(item, 0);
-    item->table->run_rows(strip_ot(item, 0), &run, item->plan->scores.exponent, &state, first);
+    const int64_t n = keys.hi - keys.lo, more = min64(next.hi - next.lo, MOST_MORE);
+    if (strip_lanes(item, 0) == 1) {
+        attn_list_keys(item, item->list, 0, (attn_interval){keys.lo, keys.lo + 1}, item->kv_head);
+        return 0;
+    }
+    attn_list_keys(item, item->list, 0, keys, item->kv_head);
+    attn_list_keys(item, item->list, n, (attn_interval){next.lo, next.lo + more}, next_head);
+    return more;
+}
+
+/* Sums keys for a strip; `left`: those behind them. */
+static void run_keys(attn_forward_item *item, int strip_index, attn_interval keys,
+                     attn_interval left)
+{
+    const bool last = strip_index + 1 == item->strips;
+    const int64_t next_head = last ? item->kv_head - strip_index : item->kv_head + 1;
+    const bool first = attn_strip_enter(item, strip_index, keys.lo / item->table->segment);
+    const attn_running state = strip_state(item, strip_index);
+    attn_key_run run = empty_run(item);
+    run.more = list_run(item, keys, last ? left : keys, next_head);
+    run.k = item->list->k, run.v = item->list->v;
+    run.qt = strip_qt(item, strip_index);
+    run.n = keys.hi - keys.lo;
+    if (attn_is_code(run.dtype)) {
+        attn_key_factors *factors = item->factors;
+        attn_list_factors(item, true, keys, factors->k_scale, NULL);
+        attn_list_factors(item, false, keys, factors->scale, NULL);
+        run.k_scale = factors->k_scale, run.v_scale = factors->scale;
+    }
+    item->table->run_rows(strip_ot(item, strip_index), &run, item->plan->scores.exponent, &state,
+                          first);
 }
 
 bool attn_runs_then_next(attn_forward_item *item, attn_walk *walk)
 {
     while (item->runs && walk->left.lo < walk->left.hi) {
         const int64_t end = run_end(item, walk->left);
+        const attn_interval keys = {walk->left.lo, end};
         if (end <= walk->left.lo) {
             break;
         }
-        run_keys(item, (attn_interval){walk->left.lo, end});
         walk->left.lo = end;
+        for (int i = 0; i < item->strips; i++) {
+            strip_take_head(item, i);
+            run_keys(item, i, keys, walk->left);
+        }
+        /* the lists are no block's any more */
+        item->list[0].keys = (attn_interval){-1, -1};
     }
     return attn_walk_next(walk);
 }

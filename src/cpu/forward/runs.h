@@ -1,5 +1,5 @@
 /*
- * runs.h: keys whose rows lie side by side, for an item of few rows with plain scores: its walk
+ * runs.h: keys by their rows where these lie, for an item of few rows with plain scores: its walk
  * goes through whole blocks of them at once (run_rows in table.h).
  */
 #ifndef ATTN_CPU_FORWARD_RUNS_H
@@ -10,8 +10,8 @@
 /* True if the item, of few rows, has such keys. */
 bool attn_runs_fit(const attn_forward_item *item);
 
-/* Sums the walk's next keys as long as they lie side by side, if item->runs; then goes to the next
- * tile. False behind the last. */
+/* Sums the walk's next keys as long as they are such, if item->runs; then goes to the next tile.
+ * False behind the last. */
 bool attn_runs_then_next(attn_forward_item *item, attn_walk *walk);
 
 #endif

@@ -152,13 +152,19 @@ typedef struct attn_keys {
     int32_t dtype; /* of rows */
 } attn_keys;
 
-/* n keys whose rows of K, of d columns, lie side by side, as do those of V, of the same dtype. */
+/* n keys by their rows of K, of d columns, and of V, of the same dtype; columns lie side by side.
+ * Behind them are `more` rows that are read later, a hint: lines are fetched that far ahead. For
+ * one lane only the first key is listed: rows lie side by side. */
 typedef struct attn_key_run {
-    const char *k, *v;
+    const char *const *k, *const *v;
     const void *qt;
-    int64_t d, dv, n;
+    int64_t d, dv, n, more;
+    /* of codes, for each key and each group of columns; groups of a row, 1 unless codes */
+    const float *k_scale, *v_scale;
+    int64_t k_groups, v_groups;
     int32_t dtype;
-    int lanes; /* of QT */
+    int lanes;  /* of QT */
+    bool apart; /* rows do not lie side by side */
 } attn_key_run;
 
 /* Keys from `at` on of a V panel; or, with a dtype, `count` rows of V where they are (takes_rows),
@@ -299,10 +305,10 @@ typedef struct attn_ukernel {
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);
 
-    /* qk_softmax and pv_few, block by block, for a strip of few rows over keys whose rows lie side
-     * by side, from the first of a block on; or NULL. OT counts from `first` keys on. The bits are
-     * the same. takes_run: for these rows of keys, and lanes. */
-    bool (*takes_run)(int32_t dtype, int64_t d, int64_t dv, int lanes);
+    /* qk_softmax and pv_few, block by block, for a strip of few rows, from the first key of a block
+     * on; or NULL. OT counts from `first` keys on. The bits are the same. takes_run: for such
+     * rows of keys, and lanes; the lists are not read. */
+    bool (*takes_run)(const attn_key_run *run);
     void (*run_rows)(void *ot, const attn_key_run *run, double c, const attn_running *state,
                      bool first);
 

@@ -30,6 +30,8 @@
 #undef COLUMNS
 #undef RUN_LANES
 #undef RUN_DISTANCE
+#undef RUN_CODES
+#undef RUN_CODE_CASES
 #undef COLUMN_SUMS
 #undef VALUE_ROWS
 #undef VALUES_AT

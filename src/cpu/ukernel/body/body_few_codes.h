@@ -47,12 +47,12 @@ ATTN_INLINE void FN(code_chunk)(vec *sum, const vec *x, vec scale, const real *q
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = more ? v_add(sum[r], chunk[r]) : chunk[r];
 }
 
-/* True if a code of the dwords is not finite. */
-ATTN_INLINE bool FN(any_special)(const vec *x, const int32_t dtype)
+/* True if a code of n vectors of dwords is not finite. */
+ATTN_INLINE bool FN(any_special)(const vec *x, const int n, const int32_t dtype)
 {
     bool any = false;
     if (dtype == ATTN_E4M3 || dtype == ATTN_E5M2) {
-        ATTN_UNROLL for (int i = 0; i < VL; i++) any |=
+        ATTN_UNROLL for (int i = 0; i < n; i++) any |=
             v_any_beyond(x[i], dtype == ATTN_E4M3 ? 0x7e : 0x7b);
     }
     return any;
@@ -75,7 +75,7 @@ ATTN_INLINE bool FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t
             const char *at = (const char *)k->data + row * k->row_stride + c / each * 4;
             x[i] = v_load((const real *)(const void *)at);
         }
-        if (FN(any_special)(x, dtype)) {
+        if (FN(any_special)(x, VL, dtype)) {
             return false;
         }
         FN(transpose)(x);

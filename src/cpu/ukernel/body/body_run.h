@@ -1,8 +1,8 @@
 /*
- * body_run.h: the part of body.h for rows of Q, one or up to RUN_LANES, over keys whose rows lie
- * side by side: scores, softmax and V^T P, block by block. Scores and sums of each row lie side by
- * side, too, so that little else than keys goes through the caches. Bits are those of qk_softmax
- * and pv_few.
+ * body_run.h: the part of body.h for rows of Q, up to RUN_LANES over keys wherever they lie, or one
+ * over keys that lie side by side: scores, softmax and V^T P, block by block. Scores and sums of
+ * each row of Q lie side by side, so that little else than keys goes through the caches. Bits are
+ * those of qk_softmax and pv_few.
  */
 #ifndef RUN_LANES
 #define RUN_LANES 1
@@ -23,6 +23,23 @@ enum {
 typedef real FN(run_scores)[ATTN_KEY_BLOCK];
 typedef real FN(run_sums)[FN(RUN_MOST)];
 
+/* Lines that are fetched next: those of a row from `at` on, then those of the next rows. */
+typedef struct FN(run_soon) {
+    const char *at, *end;
+    const char *const *row, *const *last;
+    int64_t bytes; /* of a row */
+} FN(run_soon);
+
+/* Lines RUN_DISTANCE behind the first row, of those that are listed. */
+ATTN_INLINE FN(run_soon) FN(run_ahead)(const attn_key_run *run, const char *const *rows,
+                                       int64_t bytes)
+{
+    const int64_t last = run->lanes > 1 ? run->n + run->more - 1 : 0, ahead = RUN_DISTANCE / bytes;
+    const char *const *row = rows + (ahead < last ? ahead : last);
+    return (FN(run_soon)){*row, *row + bytes, row, rows + last, bytes};
+}
+
+#include "cpu/ukernel/body/body_run_codes.h"
 #include "cpu/ukernel/body/body_run_few.h"
 
 /* Fetches lines in their order for a step over `bytes` of K or V, whose loads have another one:
@@ -138,19 +155,19 @@ ATTN_INLINE void FN(run_values)(real *x, const attn_key_run *run, const char *v,
     }
 }
 
-/* O = O alpha + V^T P over n keys of a block; O = V^T P if they are the first ones. */
-ATTN_INLINE void FN(run_add)(FN(run_sums) * o, const attn_key_run *run, const char *v,
+/* O = O alpha + V^T P over n keys from `key` on; O = V^T P if they are the first ones. */
+ATTN_INLINE void FN(run_add)(FN(run_sums) * o, const attn_key_run *run, int64_t key,
                              FN(run_scores) * p, int64_t n, const real *alpha, bool first,
-                             const int32_t dtype, const int rows)
+                             FN(run_soon) *soon, const int32_t dtype, const int rows)
 {
     FN(run_sums) x[RUN_LANES];
     ATTN_UNROLL for (int r = 0; r < rows; r++) {
         for (int64_t c = 0; c < run->dv; c += VL) v_store(x[r] + c, v_set1(0));
     }
     if (rows > 1) {
-        FN(few_run_values)(x, run, v, p, n, dtype);
+        FN(few_run_values)(x, run, key, p, n, soon);
     } else {
-        FN(run_values)(x[0], run, v, p[0], n, dtype);
+        FN(run_values)(x[0], run, run->v[0] + key * FN(bytes_of)(run->dv, dtype), p[0], n, dtype);
     }
     ATTN_UNROLL for (int r = 0; r < rows; r++) {
         for (int64_t c = 0; c < run->dv; c += VL) {
@@ -168,8 +185,44 @@ ATTN_INLINE void FN(run_q)(real *q, const attn_key_run *run, const int across, c
         return;
     }
     for (int64_t i = 0; i < run->d; i++) {
-        ATTN_UNROLL for (int r = 0; r < rows; r++) q[i * rows + r] =
-            ((const real *)run->qt)[i * STRIP + r];
+        v_store4(q + i * rows, v_load4((const real *)run->qt + i * STRIP));
+    }
+}
+
+/* Sums so far of each row, from OT or back. */
+ATTN_INLINE void FN(run_sums_in)(FN(run_sums) * o, const real *ot, int64_t dv, const int rows)
+{
+    for (int64_t c = 0; c < dv && rows == 1; c++) o[0][c] = ot[c * STRIP];
+    for (int64_t c = 0; c < dv && rows > 1; c += VL, ot += VL * STRIP) {
+        vec x[4];
+        FN(from_quads)(x, (const real (*)[4])ot, STRIP / 4);
+        ATTN_UNROLL for (int r = 0; r < rows; r++) v_store(o[r] + c, x[r]);
+    }
+}
+
+ATTN_INLINE void FN(run_sums_out)(real *ot, FN(run_sums) * o, int64_t dv, const int rows)
+{
+    for (int64_t c = 0; c < dv && rows == 1; c++) ot[c * STRIP] = o[0][c];
+    for (int64_t c = 0; c < dv && rows > 1; c += VL, ot += VL * STRIP) {
+        vec x[4];
+        ATTN_UNROLL for (int r = 0; r < 4; r++) x[r] = r < rows ? v_load(o[r] + c) : v_set1(0);
+        FN(quads)((real (*)[4])ot, STRIP / 4, x);
+    }
+}
+
+/* Fetches the first bytes of V from key `key` on, and of K behind n keys. */
+ATTN_INLINE void FN(run_first)(const attn_key_run *run, int64_t key, int64_t n, int64_t k_bytes,
+                               int64_t v_bytes, const int rows)
+{
+    if (rows == 1) {
+        for (int i = 0; i < FN(RUN_AHEAD); i += 64) {
+            ATTN_PREFETCH(run->v[0] + key * v_bytes + i);
+            ATTN_PREFETCH(run->k[0] + (key + n) * k_bytes + i);
+        }
+        return;
+    }
+    for (int64_t i = key; i < run->n && (i - key) * v_bytes < FN(RUN_AHEAD); i++) {
+        for (int64_t byte = 0; byte < v_bytes; byte += 64) ATTN_PREFETCH(run->v[i] + byte);
     }
 }
 
@@ -178,7 +231,9 @@ ATTN_INLINE void FN(run_blocks)(real *ot, const attn_key_run *run, double c,
                                 const attn_running *state, bool first, const int32_t dtype,
                                 const int across, const int rows)
 {
-    const char *k = run->k, *v = run->v;
+    const int64_t k_bytes = FN(bytes_of)(run->d, dtype), v_bytes = FN(bytes_of)(run->dv, dtype);
+    FN(run_soon) k_soon = FN(run_ahead)(run, run->k, k_bytes),
+                 v_soon = FN(run_ahead)(run, run->v, v_bytes);
     FN(run_scores) s[RUN_LANES];
     FN(run_sums) o[RUN_LANES];
     real alpha[RUN_LANES], q_room[FN(RUN_Q)];
@@ -187,37 +242,27 @@ ATTN_INLINE void FN(run_blocks)(real *ot, const attn_key_run *run, double c,
     if (!as_it_is) {
         FN(run_q)(q_room, run, across, rows);
     }
-    for (int64_t i = 0; i < run->dv && !first; i++) {
-        ATTN_UNROLL for (int r = 0; r < rows; r++) o[r][i] = ot[i * STRIP + r];
+    if (!first) {
+        FN(run_sums_in)(o, ot, run->dv, rows);
     }
-    for (int64_t left = run->n; left > 0; left -= ATTN_KEY_BLOCK, first = false) {
-        const int64_t n = left < ATTN_KEY_BLOCK ? left : ATTN_KEY_BLOCK;
+    for (int64_t key = 0, n; key < run->n; key += n, first = false) {
+        n = run->n - key < ATTN_KEY_BLOCK ? run->n - key : ATTN_KEY_BLOCK;
         if (rows > 1) {
-            FN(few_run_keys)(s, run, k, n, q, dtype);
+            FN(few_run_keys)(s, run, key, n, q, &k_soon);
         } else {
-            FN(run_keys)(s[0], run, k, n, q, dtype, across);
+            FN(run_keys)(s[0], run, run->k[0] + key * k_bytes, n, q, dtype, across);
         }
-        k += n * FN(bytes_of)(run->d, dtype);
-        for (int i = 0; i < FN(RUN_AHEAD); i += 64) {
-            ATTN_PREFETCH(v + i);
-            ATTN_PREFETCH(k + i);
-        }
+        FN(run_first)(run, key, n, k_bytes, v_bytes, rows);
         FN(run_softmax)(s, n, c, state, alpha, rows);
-        FN(run_add)(o, run, v, s, n, alpha, first, dtype, rows);
-        v += n * FN(bytes_of)(run->dv, dtype);
+        FN(run_add)(o, run, key, s, n, alpha, first, &v_soon, dtype, rows);
     }
-    for (int64_t i = 0; i < run->dv; i++) {
-        ATTN_UNROLL for (int r = 0; r < rows; r++) ot[i * STRIP + r] = o[r][i];
-    }
+    FN(run_sums_out)(ot, o, run->dv, rows);
 }
 
+/* For one row. */
 ATTN_INLINE void FN(run_of)(real *ot, const attn_key_run *run, double c, const attn_running *state,
                             bool first, const int32_t dtype)
 {
-    if (run->lanes > 1) {
-        FN(run_blocks)(ot, run, c, state, first, dtype, 1, RUN_LANES);
-        return;
-    }
     switch (FN(chunks_across)(run->d, run->n)) {
     case 1: FN(run_blocks)(ot, run, c, state, first, dtype, 1, 1); break;
     case 2: FN(run_blocks)(ot, run, c, state, first, dtype, 2, 1); break;
@@ -229,6 +274,10 @@ ATTN_INLINE void FN(run_of)(real *ot, const attn_key_run *run, double c, const a
 static void FN(run_rows)(void *ot, const attn_key_run *run, double c, const attn_running *state,
                          bool first)
 {
+    if (run->lanes > 1) {
+        FN(run_blocks)(ot, run, c, state, first, run->dtype, 1, RUN_LANES);
+        return;
+    }
     switch (REAL_BITS == 32 ? run->dtype : FN(OWN)) {
     case ATTN_F16: FN(run_of)(ot, run, c, state, first, ATTN_F16); return;
     case ATTN_BF16: FN(run_of)(ot, run, c, state, first, ATTN_BF16); return;
@@ -236,11 +285,25 @@ static void FN(run_rows)(void *ot, const attn_key_run *run, double c, const attn
     }
 }
 
-/* True for rows of K and V, and lanes, that run_rows takes. */
-static bool FN(takes_run)(int32_t dtype, int64_t d, int64_t dv, int lanes)
+/* True for codes and several rows of Q, where groups are whole chunks. */
+static bool FN(takes_run_codes)(const attn_key_run *run)
 {
-    const bool long_rows = lanes > 1 && dtype != FN(OWN);
-    return !attn_is_code(dtype) && FN(takes_rows)(dtype, d) && FN(takes_rows)(dtype, dv) &&
-           d % ATTN_DOT_CHUNK == 0 && dv <= (long_rows ? FN(RUN_MOST) : FN(RUN_COLUMNS)) &&
-           (lanes == 1 || (lanes <= RUN_LANES && d * RUN_LANES <= FN(RUN_Q)));
+#ifdef RUN_CODES
+    return run->lanes > 1 && run->d % (run->k_groups * ATTN_DOT_CHUNK) == 0 &&
+           run->dv % (run->v_groups * ATTN_DOT_CHUNK) == 0 && run->k_groups <= FN(RUN_GROUPS);
+#else
+    (void)run;
+    return false;
+#endif
+}
+
+static bool FN(takes_run)(const attn_key_run *run)
+{
+    const int32_t dtype = run->dtype;
+    const bool several = run->lanes > 1, long_rows = several && dtype != FN(OWN);
+    return (!attn_is_code(dtype) || FN(takes_run_codes)(run)) &&
+           (!run->apart || several) && FN(takes_rows)(dtype, run->d) &&
+           FN(takes_rows)(dtype, run->dv) && run->d % ATTN_DOT_CHUNK == 0 &&
+           run->dv <= (long_rows ? FN(RUN_MOST) : FN(RUN_COLUMNS)) &&
+           (!several || (run->lanes <= RUN_LANES && run->d * RUN_LANES <= FN(RUN_Q)));
 }

@@ -1,119 +1,230 @@
 /*
  * body_run_few.h: scores and V^T P of RUN_LANES rows of Q for body_run.h. A step fetches as many
- * lines as it reads, RUN_DISTANCE ahead and in their order, a few at a time.
+ * lines as it reads, of rows that are RUN_DISTANCE ahead and in their order, a few at a time.
  */
 enum {
-    FN(RUN_KEYS) = 2 * VL,   /* keys whose scores are computed at a time */
-    FN(RUN_VALUES) = 4 * VL  /* keys whose rows of V are read by all groups of columns in turn */
+    FN(RUN_VALUES) = 4 * VL /* keys whose rows of V are read by all groups of columns in turn */
 };
 
-/* Fetches lines from `at` on. Returns the end of them. */
-ATTN_INLINE const char *FN(run_fetch)(const char *at, int64_t bytes)
+/* Fetches the next lines. */
+ATTN_INLINE void FN(run_fetch)(FN(run_soon) *soon, int64_t lines)
 {
-    for (int64_t i = 0; i < bytes; i += 64) ATTN_PREFETCH(at + i);
-    return at + bytes;
+    for (int64_t i = 0; i < lines; i++) {
+        ATTN_PREFETCH(soon->at);
+        soon->at += 64;
+        if (soon->at >= soon->end) {
+            soon->row += soon->row < soon->last;
+            soon->at = *soon->row, soon->end = soon->at + soon->bytes;
+        }
+    }
 }
 
-/* x[i] = column c + i of VL rows, i < 2 VL of f16, RUN of others. Returns how many. */
-ATTN_INLINE int FN(run_columns_of)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
+/* Columns that are moved to lanes at a time. */
+ATTN_INLINE int FN(run_width)(const int32_t dtype)
+{
+#ifdef v_columns_f16
+    if (dtype == ATTN_F16) {
+        return 2 * VL;
+    }
+#endif
+    (void)dtype;
+    return FN(RUN);
+}
+
+/* x[i] = column c + i of VL rows, i < run_width. */
+ATTN_INLINE void FN(run_columns_of)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
 {
 #ifdef v_columns_f16
     if (dtype == ATTN_F16) {
         v_columns_f16(x, at, c * 2);
-        return 2 * VL;
+        return;
     }
 #endif
     FN(one_run)(x, at, c, dtype);
-    return FN(RUN);
 }
 
-/* x[column][key] = a chunk of columns of RUN_KEYS rows. Fetches lines from `ahead` on; returns
- * their end. */
-ATTN_INLINE const char *FN(run_chunk)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
-                                      const char *ahead, const int32_t dtype)
+/* x[column][key] = a chunk of columns of RUN_KEYS rows. scale: of each, of codes. */
+ATTN_INLINE void FN(run_chunk)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
+                               const real *scale, const int32_t dtype)
 {
+    const int width = FN(run_width)(dtype);
+#ifdef RUN_CODES
+    if (attn_is_code(dtype)) {
+        FN(run_codes)(x, at, c, scale, dtype);
+        return;
+    }
+#endif
+    (void)scale;
     ATTN_UNROLL for (int side = 0; side < FN(RUN_KEYS); side += VL) {
-        for (int i = 0, n; i < ATTN_DOT_CHUNK; i += n) {
+        ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i += width) {
             vec y[2 * VL];
-            n = FN(run_columns_of)(y, at + side, c + i, dtype);
-            ahead = FN(run_fetch)(ahead, FN(bytes_of)(n * VL, dtype));
-            ATTN_UNROLL for (int j = 0; j < n; j++) v_store(x[i + j] + side, y[j]);
+            FN(run_columns_of)(y, at + side, c + i, dtype);
+            ATTN_UNROLL for (int j = 0; j < width; j++) v_store(x[i + j] + side, y[j]);
         }
     }
-    return ahead;
 }
 
-/* Scores of n keys of a block. q: elements of all rows for each column. Columns are moved to lanes
- * before they are multiplied: both at once would take more registers than there are. */
-ATTN_INLINE void FN(few_run_keys)(FN(run_scores) * s, const attn_key_run *run, const char *k,
-                                  int64_t n, const real *q, const int32_t dtype)
+/* Adds products of a chunk of columns of RUN_KEYS keys to their scores, or begins these. A line is
+ * fetched for every `line` columns. */
+ATTN_INLINE void FN(few_run_products)(real *s, real (*x)[FN(RUN_KEYS)], const real *q, bool first,
+                                      FN(run_soon) *soon, const int line)
 {
     enum { SIDES = FN(RUN_KEYS) / VL, MANY = RUN_LANES * SIDES };
-    const int64_t bytes = FN(bytes_of)(run->d, dtype);
-    const char *ahead = k + RUN_DISTANCE;
-    real x[ATTN_DOT_CHUNK][FN(RUN_KEYS)];
-    for (int64_t key = 0; key < n; key += FN(RUN_KEYS)) {
-        const char *at[FN(RUN_KEYS)];
-        vec sum[MANY];
-        ATTN_UNROLL for (int i = 0; i < MANY; i++) sum[i] = v_set1(0);
-        for (int i = 0; i < FN(RUN_KEYS); i++) at[i] = k + (key + i < n ? key + i : n - 1) * bytes;
-        for (int64_t first = 0; first < run->d; first += ATTN_DOT_CHUNK) {
-            const real *of = q + first * RUN_LANES;
-            vec chunk[MANY];
-            ahead = FN(run_chunk)(x, at, first, ahead, dtype);
-            ATTN_UNROLL for (int i = 0; i < MANY; i++) chunk[i] = v_set1(0);
-            for (int c = 0; c < ATTN_DOT_CHUNK; c++, of += RUN_LANES) {
-                ATTN_UNROLL for (int i = 0; i < MANY; i++) chunk[i] =
-                    v_fma(v_load(x[c] + i % SIDES * VL), v_set1(of[i / SIDES]), chunk[i]);
-            }
+    FN(run_soon) here = *soon;
+    vec sum[MANY];
+    ATTN_UNROLL for (int i = 0; i < MANY; i++) sum[i] = v_set1(0);
+    for (int c = 0; c < ATTN_DOT_CHUNK; c += line, q += line * RUN_LANES) {
+        FN(run_fetch)(&here, 1);
+        ATTN_UNROLL for (int j = 0; j < line; j++) {
             ATTN_UNROLL for (int i = 0; i < MANY; i++) sum[i] =
-                first > 0 ? v_add(sum[i], chunk[i]) : chunk[i];
+                v_fma(v_load(x[c + j] + i % SIDES * VL), v_set1(q[j * RUN_LANES + i / SIDES]),
+                      sum[i]);
         }
-        ATTN_UNROLL for (int i = 0; i < MANY; i++)
-            v_store(s[i / SIDES] + key + i % SIDES * VL, sum[i]);
+    }
+    ATTN_UNROLL for (int i = 0; i < MANY; i++) {
+        real *to = s + i / SIDES * ATTN_KEY_BLOCK + i % SIDES * VL;
+        v_store(to, first ? sum[i] : v_add(v_load(to), sum[i]));
+    }
+    *soon = here;
+}
+
+/* The same as a function of its own, by the bytes of an element of each key: all that is at hand
+ * besides would keep the place of the next line in memory. */
+static ATTN_NOINLINE void FN(few_run_chunk)(real *s, real (*x)[FN(RUN_KEYS)], const real *q,
+                                            bool first, FN(run_soon) *soon, int64_t bytes)
+{
+    switch (bytes / VL) {
+    case 8: FN(few_run_products)(s, x, q, first, soon, 1); return;
+    case 4: FN(few_run_products)(s, x, q, first, soon, 2); return;
+    case 2: FN(few_run_products)(s, x, q, first, soon, 4); return;
+    default: FN(few_run_products)(s, x, q, first, soon, 8);
     }
 }
 
-/* x += V^T P of keys key .. end-1, whose rows begin at v, for `width` vectors of columns from
- * column c on. Fetches lines from `ahead` on; returns their end. */
-ATTN_INLINE const char *FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *v,
-                                            int64_t bytes, FN(run_scores) * p, int64_t key,
-                                            int64_t end, const char *ahead, const int32_t dtype,
-                                            const int width)
+/* Scores of n keys from `first` on. q: elements of all rows for each column. Columns are moved to
+ * lanes before they are multiplied: both at once would take more registers than there are. */
+ATTN_INLINE void FN(few_run_keys_of)(FN(run_scores) * s, const attn_key_run *run, int64_t first,
+                                     int64_t n, const real *q, FN(run_soon) *soon,
+                                     const int32_t dtype)
 {
-    vec sum[RUN_LANES][FN(RUN_WIDE)];
-    ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
-        ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_load(x[r] + c + i * VL);
+    const int64_t groups = run->k_groups, group = run->d / groups;
+    const char *const *k = run->k + first;
+    const float *k_scale = attn_is_code(dtype) ? run->k_scale + first * groups : NULL;
+    FN(run_scales) scale;
+    real x[ATTN_DOT_CHUNK][FN(RUN_KEYS)];
+    for (int64_t key = 0; key < n; key += FN(RUN_KEYS)) {
+        const char *last[FN(RUN_KEYS)], *const *at = k + key;
+        if (n - key < FN(RUN_KEYS)) { /* those that are missing repeat the last one */
+            for (int i = 0; i < FN(RUN_KEYS); i++) last[i] = k[key + i < n ? key + i : n - 1];
+            at = last;
+        }
+        if (attn_is_code(dtype)) {
+            FN(run_scales_of)(scale, k_scale + key * groups, groups, n - key);
+        }
+        const real *of = scale[0];
+        for (int64_t c = 0, next = group; c < run->d; c += ATTN_DOT_CHUNK) {
+            if (attn_is_code(dtype) && c == next) {
+                next += group, of += FN(RUN_KEYS);
+            }
+            FN(run_chunk)(x, at, c, of, dtype);
+            FN(few_run_chunk)(s[0] + key, x, q + c * RUN_LANES, c == 0, soon,
+                              FN(bytes_of)(FN(RUN_KEYS), dtype));
+        }
     }
-    for (v += FN(bytes_of)(c, dtype); key < end; key++, v += bytes) {
+}
+
+/* Adds V^T P of keys key .. end-1, `width` vectors of columns from column c on. scale: of codes, of
+ * the first key, `step` from key to key. */
+ATTN_INLINE void FN(few_run_some)(vec (*sum)[FN(RUN_WIDE)], int64_t c, const char *const *v,
+                                  const float *scale, int64_t step, FN(run_scores) * p,
+                                  int64_t key, int64_t end, const int32_t dtype, const int width)
+{
+    const int64_t byte = FN(bytes_of)(c, dtype);
+    for (; key < end; key++) {
         vec y[FN(RUN_WIDE)];
-        ahead = FN(run_fetch)(ahead, FN(bytes_of)(width * VL, dtype));
-        ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = FN(load_row)(v, i * VL, dtype);
+        FN(run_load)(y, v[key] + byte, dtype, width);
+        if (attn_is_code(dtype)) {
+            const vec by = v_set1((real)scale[key * step]);
+            ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = v_mul(by, y[i]);
+        }
         ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
             const vec one = v_set1(p[r][key]);
             ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_fma(y[i], one, sum[r][i]);
         }
     }
+}
+
+/* x += V^T P of keys key .. end-1 for `width` vectors of columns from column c on. Keys go by as
+ * many as have whole lines of them. */
+ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *const *v,
+                                     const float *scale, int64_t step, FN(run_scores) * p,
+                                     int64_t key, int64_t end, FN(run_soon) *soon,
+                                     const int32_t dtype, const int width)
+{
+    const int64_t keys = dtype == ATTN_I4X2 ? 8 : 4,
+                  lines = keys * FN(bytes_of)(width * VL, dtype) / 64;
+    vec sum[RUN_LANES][FN(RUN_WIDE)];
+    ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
+        ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_load(x[r] + c + i * VL);
+    }
+    for (; key + keys <= end; key += keys) {
+        FN(run_fetch)(soon, lines);
+        FN(few_run_some)(sum, c, v, scale, step, p, key, key + keys, dtype, width);
+    }
+    FN(few_run_some)(sum, c, v, scale, step, p, key, end, dtype, width);
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
         ATTN_UNROLL for (int i = 0; i < width; i++) v_store(x[r] + c + i * VL, sum[r][i]);
     }
-    return ahead;
 }
 
-/* x += V^T P of n keys of a block. 16 registers hold twelve sums, or eight beside numbers that are
- * widened: gcc keeps some of twelve in memory then. */
-ATTN_INLINE void FN(few_run_values)(FN(run_sums) * x, const attn_key_run *run, const char *v,
-                                    FN(run_scores) * p, int64_t n, const int32_t dtype)
+/* x += V^T P of n keys from `first` on. 16 registers hold twelve sums, or eight beside numbers that
+ * are widened: gcc keeps some of twelve in memory then. */
+ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run, int64_t first,
+                                       FN(run_scores) * p, int64_t n, FN(run_soon) *soon,
+                                       const int32_t dtype)
 {
-    const int64_t bytes = FN(bytes_of)(run->dv, dtype);
-    const char *ahead = v + RUN_DISTANCE;
-    for (int64_t key = 0; key < n; key += FN(RUN_VALUES), v += FN(RUN_VALUES) * bytes) {
+    const int64_t groups = run->v_groups, group = run->dv / groups;
+    const char *const *v = run->v + first;
+    const float *scale = attn_is_code(dtype) ? run->v_scale + first * groups : NULL;
+    FN(run_soon) here = *soon;
+    for (int64_t key = 0; key < n; key += FN(RUN_VALUES)) {
         const int64_t end = n - key < FN(RUN_VALUES) ? n : key + FN(RUN_VALUES);
-        int64_t c = 0;
+        const float *of = scale;
+        int64_t c = 0, next = group;
         ATTN_UNROLL for (int width = dtype == FN(OWN) ? 3 : 2; width > 0; width--) {
             for (; c + width * VL <= run->dv; c += width * VL) {
-                ahead = FN(few_run_columns)(x, c, v, bytes, p, key, end, ahead, dtype, width);
+                if (attn_is_code(dtype) && c == next) {
+                    next += group, of++;
+                }
+                FN(few_run_columns)(x, c, v, of, groups, p, key, end, &here, dtype, width);
             }
         }
+    }
+    *soon = here;
+}
+
+/* Functions of their own, a case for each type: beside all else of a block the registers would be
+ * too few. */
+static ATTN_NOINLINE void FN(few_run_keys)(FN(run_scores) * s, const attn_key_run *run,
+                                           int64_t key, int64_t n, const real *q,
+                                           FN(run_soon) *soon)
+{
+    switch (run->dtype) {
+    case ATTN_F16: FN(few_run_keys_of)(s, run, key, n, q, soon, ATTN_F16); return;
+    case ATTN_BF16: FN(few_run_keys_of)(s, run, key, n, q, soon, ATTN_BF16); return;
+    RUN_CODE_CASES(FN(few_run_keys_of), s, run, key, n, q, soon)
+    default: FN(few_run_keys_of)(s, run, key, n, q, soon, FN(OWN));
+    }
+}
+
+static ATTN_NOINLINE void FN(few_run_values)(FN(run_sums) * x, const attn_key_run *run,
+                                             int64_t key, FN(run_scores) * p, int64_t n,
+                                             FN(run_soon) *soon)
+{
+    switch (run->dtype) {
+    case ATTN_F16: FN(few_run_values_of)(x, run, key, p, n, soon, ATTN_F16); return;
+    case ATTN_BF16: FN(few_run_values_of)(x, run, key, p, n, soon, ATTN_BF16); return;
+    RUN_CODE_CASES(FN(few_run_values_of), x, run, key, p, n, soon)
+    default: FN(few_run_values_of)(x, run, key, p, n, soon, FN(OWN));
     }
 }

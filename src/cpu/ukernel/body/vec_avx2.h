@@ -163,6 +163,29 @@ ATTN_INLINE vec v_load_e4m3(const char *p)
     return _mm256_blendv_ps(y, _mm256_set1_ps(NAN),
                             _mm256_cmp_ps(v_abs(y), _mm256_set1_ps(480), _CMP_EQ_OQ));
 }
+/* 16 codes. */
+ATTN_INLINE void v_load_two_i4(vec *x, const char *p)
+{
+    const __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)p),
+                  high = _mm_set1_epi8((char)0xf0),
+                  codes = _mm_unpacklo_epi8(_mm_and_si128(_mm_slli_epi16(both, 4), high),
+                                            _mm_and_si128(both, high));
+    x[0] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_cvtepi8_epi32(codes), 4));
+    x[1] = _mm256_cvtepi32_ps(
+        _mm256_srai_epi32(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)), 4));
+}
+ATTN_INLINE void v_load_two_e4m3(vec *x, const char *p)
+{
+    const __m256i code = _mm256_slli_epi16(
+                      _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)), 8),
+                  half = e4m3_halves(code),
+                  none = _mm256_set1_epi16(0x3f80); /* all bits of an f16 that stands for NaN */
+    x[0] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_set1_ps(256));
+    x[1] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), _mm256_set1_ps(256));
+    if (_mm256_movemask_epi8(_mm256_cmpeq_epi16(_mm256_and_si256(half, none), none)) != 0) {
+        x[0] = v_load_e4m3(p), x[1] = v_load_e4m3(p + 8);
+    }
+}
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 {
     __m256i u = _mm256_castps_si256(a),

@@ -1,0 +1,96 @@
+/*
+ * body_run_codes.h: rows of quantised K and V as values for body_run_few.h. Values are those of a
+ * panel.
+ */
+enum {
+    FN(RUN_KEYS) = 2 * VL, /* keys whose scores are computed at a time */
+    FN(RUN_GROUPS) = 16    /* most groups of columns that share a scale */
+};
+#if defined v_join_quads && defined v_column_i8 && REAL_BITS == 32
+#define RUN_CODES /* rows of codes are taken: cases of a switch */
+#define RUN_CODE_CASES(call, ...)                         \
+    case ATTN_I8: call(__VA_ARGS__, ATTN_I8); return;     \
+    case ATTN_I4X2: call(__VA_ARGS__, ATTN_I4X2); return; \
+    case ATTN_E4M3: call(__VA_ARGS__, ATTN_E4M3); return; \
+    case ATTN_E5M2: call(__VA_ARGS__, ATTN_E5M2); return;
+#else
+#define RUN_CODE_CASES(call, ...)
+#endif
+
+/* Scales of RUN_KEYS keys for each group of columns of K. */
+typedef real FN(run_scales)[FN(RUN_GROUPS)][FN(RUN_KEYS)];
+
+/* Those of the n keys from `scale` on, [key][group]. The last one stands for keys beyond. */
+ATTN_INLINE void FN(run_scales_of)(FN(run_scales) to, const float *scale, int64_t groups,
+                                   int64_t n)
+{
+    if (groups == 1 && n >= FN(RUN_KEYS)) {
+        ATTN_UNROLL for (int i = 0; i < FN(RUN_KEYS); i++) to[0][i] = (real)scale[i];
+        return;
+    }
+    for (int i = 0; i < FN(RUN_KEYS); i++) {
+        const float *from = scale + (i < n ? i : n - 1) * groups;
+        for (int64_t group = 0; group < groups; group++) to[group][i] = (real)from[group];
+    }
+}
+
+#ifdef RUN_CODES
+/* x[column][row] = values of `columns` columns from c on of VL rows of codes, one by one. */
+static ATTN_NOINLINE void FN(run_each_code)(real (*x)[FN(RUN_KEYS)], const char *const *at,
+                                            int64_t c, int columns, const real *scale,
+                                            int32_t dtype)
+{
+    const int64_t each = attn_code_columns(dtype);
+    for (int i = 0; i < columns; i++) {
+        for (int row = 0; row < VL; row++) {
+            const char *code = at[row] + (c + i) / each;
+            x[i][row] = scale[row] * attn_code_at(code, dtype, (c + i) % each);
+        }
+    }
+}
+
+/* x[column][row] = values of a chunk of columns of VL rows of codes. */
+ATTN_INLINE void FN(run_codes_of)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
+                                  const real *scale, const int32_t dtype)
+{
+    const int each = dtype == ATTN_I4X2 ? 8 : 4; /* columns of a dword */
+    ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i += 4 * each) {
+        const int64_t byte = (c + i) / each * 4;
+        vec y[4];
+        ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] = v_join_quads(at[j] + byte, at[j + 4] + byte);
+        if (FN(any_special)(y, 4, dtype)) {
+            FN(run_each_code)(x + i, at, c + i, 4 * each, scale, dtype);
+            continue;
+        }
+        FN(shuffle)(y, 4);
+        ATTN_UNROLL for (int j = 0; j < 4 * each; j++) v_store(
+            x[i + j], v_mul(v_load(scale), FN(column)(y, j, dtype)));
+    }
+}
+
+/* The same of RUN_KEYS rows, as a function of its own: the products leave it too few registers. */
+static ATTN_NOINLINE void FN(run_codes)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
+                                        const real *scale, int32_t dtype)
+{
+    for (int side = 0; side < FN(RUN_KEYS); side += VL) {
+        real (*to)[FN(RUN_KEYS)] = (real (*)[FN(RUN_KEYS)])(x[0] + side);
+        OF_CODES(dtype, FN(run_codes_of), to, at + side, c, scale + side);
+    }
+}
+#endif
+
+/* Loads `width` vectors of columns as numbers, codes or not. */
+ATTN_INLINE void FN(run_load)(vec *x, const char *at, const int32_t dtype, const int width)
+{
+#ifdef RUN_CODES
+    if (width == 2 && (dtype == ATTN_I4X2 || dtype == ATTN_E4M3)) {
+        if (dtype == ATTN_I4X2) {
+            v_load_two_i4(x, at);
+        } else {
+            v_load_two_e4m3(x, at);
+        }
+        return;
+    }
+#endif
+    ATTN_UNROLL for (int i = 0; i < width; i++) x[i] = FN(load_row)(at, i * VL, dtype);
+}
