@@ -14,6 +14,12 @@ static bool are_side_by_side(const attn_tensor *tensor)
     return tensor->stride[1] == tensor->shape[3];
 }
 
+/* True for an item of one row, which takes no lists: its keys lie side by side. */
+static bool has_one_row(const attn_forward_item *item)
+{
+    return strip_lanes(item, 0) == 1;
+}
+
 /* A run of no keys yet. */
 static attn_key_run empty_run(const attn_forward_item *item)
 {
@@ -24,8 +30,7 @@ static attn_key_run empty_run(const attn_forward_item *item)
                           .k_groups = attn_code_groups(&problem->k_codes),
                           .v_groups = attn_code_groups(&problem->v_codes),
                           .lanes = strip_lanes(item, 0),
-                          .apart = problem->paged || item->heads > 1 ||
-                                   !are_side_by_side(&problem->k) ||
+                          .apart = item->heads > 1 || !are_side_by_side(&problem->k) ||
                                    !are_side_by_side(&problem->v)};
 }
 
@@ -41,19 +46,16 @@ bool attn_runs_fit(const attn_forward_item *item)
            item->table->takes_run(&run);
 }
 
-/* Most keys of a run: as many as there is room to list. A single row needs no lists. */
+/* Most keys of a run: as many as there is room to list. */
 static int64_t most_keys(const attn_forward_item *item)
 {
-    if (strip_lanes(item, 0) == 1) {
-        return item->table->segment;
-    }
     const attn_problem *problem = item->problem;
     const int64_t keys = ATTN_MAX_KEY_BLOCK - MOST_MORE, block = ATTN_KEY_BLOCK,
                   factors = block * ATTN_MAX_KEY_GROUPS,
                   groups = max64(attn_code_groups(&problem->k_codes),
                                  attn_code_groups(&problem->v_codes)),
                   most = min64(keys, factors / groups);
-    return most - most % block;
+    return has_one_row(item) ? item->table->segment : most - most % block;
 }
 
 /* End of the keys of a run, from the first one left on: of whole blocks of a segment, or of all. */
@@ -62,9 +64,15 @@ static int64_t run_end(const attn_forward_item *item, attn_interval left)
     const attn_ukernel *table = item->table;
     const int64_t size = table->key_block, segment = left.lo - left.lo % table->segment,
                   most = min64(left.lo + most_keys(item), segment + table->segment);
-    return left.lo % size != 0
-               ? left.lo
-               : attn_tiles_uncut(item->rows, (attn_interval){left.lo, min64(left.hi, most)}, size);
+    const attn_interval keys = {left.lo, min64(left.hi, most)};
+    if (left.lo % size != 0) {
+        return left.lo;
+    }
+    const int64_t uncut = attn_tiles_uncut(item->rows, keys, size),
+                  end = has_one_row(item)
+                            ? attn_kv_run_end(item->problem, &item->seq, left.lo, uncut)
+                            : uncut;
+    return end == left.hi ? end : end - end % size;
 }
 
 /* Lists keys of a head, and behind them those that are read next, of a head as well. Returns the
@@ -72,12 +80,9 @@ static int64_t run_end(const attn_forward_item *item, attn_interval left)
 static int64_t list_run(attn_forward_item *item, attn_interval keys, attn_interval next,
                         int64_t next_head)
 {
-    const int64_t n = keys.hi - keys.lo, more = min64(next.hi - next.lo, MOST_MORE);
-    if (strip_lanes(item, 0) == 1) {
-        attn_list_keys(item, item->list, 0, (attn_interval){keys.lo, keys.lo + 1}, item->kv_head);
-        return 0;
-    }
-    attn_list_keys(item, item->list, 0, keys, item->kv_head);
+    const int64_t n = has_one_row(item) ? 1 : keys.hi - keys.lo,
+                  more = has_one_row(item) ? 0 : min64(next.hi - next.lo, MOST_MORE);
+    attn_list_keys(item, item->list, 0, (attn_interval){keys.lo, keys.lo + n}, item->kv_head);
     attn_list_keys(item, item->list, n, (attn_interval){next.lo, next.lo + more}, next_head);
     return more;
 }
