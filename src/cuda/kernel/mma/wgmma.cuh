@@ -82,6 +82,34 @@ template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], ui
     }
 }
 
+/* The same past one branch. Of several stores ptxas makes as many branches, which a warp takes one
+ * after the other, some 30 cycles each. */
+#define ATTN_STORE(A, B, C, D) "st.shared.v4.b32 [%0], {%" #A ", %" #B ", %" #C ", %" #D "};\n"
+#define ATTN_STORES_8 ATTN_STORE(1, 2, 3, 4) ATTN_STORE(5, 6, 7, 8)
+#define ATTN_STORES_16 ATTN_STORES_8 ATTN_STORE(9, 10, 11, 12) ATTN_STORE(13, 14, 15, 16)
+#define ATTN_STORES_32                                                   \
+    ATTN_STORES_16 ATTN_STORE(17, 18, 19, 20) ATTN_STORE(21, 22, 23, 24) \
+        ATTN_STORE(25, 26, 27, 28) ATTN_STORE(29, 30, 31, 32)
+#define ATTN_WORDS(i)                                                                     \
+    "r"(a[i]), "r"(a[i + 1]), "r"(a[i + 2]), "r"(a[i + 3]), "r"(a[i + 4]), "r"(a[i + 5]), \
+        "r"(a[i + 6]), "r"(a[i + 7])
+#define ATTN_WORDS_8 ATTN_WORDS(0)
+#define ATTN_WORDS_16 ATTN_WORDS(0), ATTN_WORDS(8)
+#define ATTN_WORDS_32 ATTN_WORDS_16, ATTN_WORDS(16), ATTN_WORDS(24)
+#define ATTN_KEEP(N)                                                                           \
+    __device__ __forceinline__ void keep(const uint32_t(&a)[N], uint32_t never)                \
+    {                                                                                          \
+        asm volatile(                                                                          \
+            "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0xffffffff;\n@p bra past;\n" ATTN_STORES_##N \
+            "past:\n}" ::"r"(never),                                                           \
+            ATTN_WORDS_##N                                                                     \
+            : "memory");                                                                       \
+    }
+ATTN_KEEP(8)
+ATTN_KEEP(16)
+ATTN_KEEP(32)
+#undef ATTN_KEEP
+
 /* Product<BF16, N>::ss<ROWS_ALONG_K>: A and B in shared memory, both with columns along k (Q K^T),
  * or both with rows (dS K of dS^T), or B alone (P V).
  * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns.
