@@ -82,6 +82,7 @@ static void test_special_codes(void **state)
         b->k = values_of(&a->k, &a->k_scale, &a->k_shift, a->q.dtype);
         b->v = values_of(&a->v, &a->v_scale, &a->v_shift, a->q.dtype);
         b->k_scale.data = b->v_scale.data = NULL;
+        b->flags |= ATTN_PRECISE;
         outputs_poison(a), outputs_poison(b);
         assert_ok(attn_forward(NULL, a));
         assert_ok(attn_forward(NULL, b));
