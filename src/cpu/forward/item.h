@@ -21,7 +21,6 @@ typedef struct attn_key_list {
 } attn_key_list;
 
 /* Scales and shifts of the codes of some keys: [key][group]. */
-enum { ATTN_MAX_KEY_GROUPS = 16 };
 typedef float attn_factors[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS];
 typedef struct attn_key_factors {
     attn_factors scale, shift, k_scale;

@@ -38,7 +38,12 @@ enum {
 };
 
 /* Limits of all tables. */
-enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
+enum {
+    ATTN_MAX_STRIP = 64,
+    ATTN_MAX_KEY_BLOCK = 512,
+    ATTN_MAX_KEY_TILE = 64,
+    ATTN_MAX_KEY_GROUPS = 16 /* of columns of a row of codes, where members take rows */
+};
 
 /* Rows of K or V that are read soon, a hint. Members fetch their lines one by one between their
  * steps (attn_fetch_soon), as evenly as can be, so that the memory is never idle. Rows come from

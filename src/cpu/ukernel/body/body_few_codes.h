@@ -5,7 +5,6 @@
  */
 #if defined v_column_i8 && REAL_BITS == 32
 #include "cpu/ukernel/codes/types.h"
-enum { CODE_GROUPS = 16 }; /* most groups of a row */
 
 /* Loads the scales of keys key .. key+VL-1. Lanes beyond n - 1 get the scale of that key. */
 static void FN(code_scales)(real (*scale)[VL], const attn_rows *k, int64_t key, int64_t n,
@@ -64,7 +63,7 @@ ATTN_INLINE bool FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t
 {
     const int each = dtype == ATTN_I4X2 ? 8 : 4; /* columns of a dword */
     const int64_t group = k->codes.group;
-    real scale[CODE_GROUPS][VL];
+    real scale[ATTN_MAX_KEY_GROUPS][VL];
     vec sum[8];
     ATTN_UNROLL for (int r = 0; r < 8; r++) sum[r] = v_set1(0);
     FN(code_scales)(scale, k, key, n, d / group);
@@ -108,7 +107,7 @@ static bool FN(qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d,
     const int each = k->dtype == ATTN_I4X2 ? 8 : 4;
     if (!attn_is_code(k->dtype) || k->col_stride != 1 || k->codes.shift || lanes > FN(FEW) ||
         d == 0 || d % (each * VL) != 0 || k->codes.group % ATTN_DOT_CHUNK != 0 ||
-        d / k->codes.group > CODE_GROUPS) {
+        d / k->codes.group > ATTN_MAX_KEY_GROUPS) {
         return false;
     }
     return OF_CODES(k->dtype, FN(code_rows), s, k, qt, d, n, lanes);

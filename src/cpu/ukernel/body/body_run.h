@@ -290,7 +290,7 @@ static bool FN(takes_run_codes)(const attn_key_run *run)
 {
 #ifdef RUN_CODES
     return run->lanes > 1 && run->d % (run->k_groups * ATTN_DOT_CHUNK) == 0 &&
-           run->dv % (run->v_groups * ATTN_DOT_CHUNK) == 0 && run->k_groups <= FN(RUN_GROUPS);
+           run->dv % (run->v_groups * ATTN_DOT_CHUNK) == 0;
 #else
     (void)run;
     return false;

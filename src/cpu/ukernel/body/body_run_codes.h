@@ -2,10 +2,7 @@
  * body_run_codes.h: rows of quantised K and V as values for body_run_few.h. Values are those of a
  * panel.
  */
-enum {
-    FN(RUN_KEYS) = 2 * VL, /* keys whose scores are computed at a time */
-    FN(RUN_GROUPS) = 16    /* most groups of columns that share a scale */
-};
+enum { FN(RUN_KEYS) = 2 * VL }; /* keys whose scores are computed at a time */
 #if defined v_join_quads && defined v_column_i8 && REAL_BITS == 32
 #define RUN_CODES /* rows of codes are taken: cases of a switch */
 #define RUN_CODE_CASES(call, ...)                         \
@@ -18,7 +15,7 @@ enum {
 #endif
 
 /* Scales of RUN_KEYS keys for each group of columns of K. */
-typedef real FN(run_scales)[FN(RUN_GROUPS)][FN(RUN_KEYS)];
+typedef real FN(run_scales)[ATTN_MAX_KEY_GROUPS][FN(RUN_KEYS)];
 
 /* Those of the n keys from `scale` on, [key][group]. The last one stands for keys beyond. */
 ATTN_INLINE void FN(run_scales_of)(FN(run_scales) to, const float *scale, int64_t groups,

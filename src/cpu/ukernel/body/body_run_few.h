@@ -88,15 +88,15 @@ ATTN_INLINE void FN(few_run_products)(real *s, real (*x)[FN(RUN_KEYS)], const re
     *soon = here;
 }
 
-/* The same as a function of its own, by the bytes of an element of each key: all that is at hand
- * besides would keep the place of the next line in memory. */
+/* The same as a function of its own: beside all else at hand gcc would keep the place of the next
+ * line in memory. */
 static ATTN_NOINLINE void FN(few_run_chunk)(real *s, real (*x)[FN(RUN_KEYS)], const real *q,
-                                            bool first, FN(run_soon) *soon, int64_t bytes)
+                                            bool first, FN(run_soon) *soon, int64_t line)
 {
-    switch (bytes / VL) {
-    case 8: FN(few_run_products)(s, x, q, first, soon, 1); return;
-    case 4: FN(few_run_products)(s, x, q, first, soon, 2); return;
-    case 2: FN(few_run_products)(s, x, q, first, soon, 4); return;
+    switch (line) {
+    case 1: FN(few_run_products)(s, x, q, first, soon, 1); return;
+    case 2: FN(few_run_products)(s, x, q, first, soon, 2); return;
+    case 4: FN(few_run_products)(s, x, q, first, soon, 4); return;
     default: FN(few_run_products)(s, x, q, first, soon, 8);
     }
 }
@@ -128,7 +128,7 @@ ATTN_INLINE void FN(few_run_keys_of)(FN(run_scores) * s, const attn_key_run *run
             }
             FN(run_chunk)(x, at, c, of, dtype);
             FN(few_run_chunk)(s[0] + key, x, q + c * RUN_LANES, c == 0, soon,
-                              FN(bytes_of)(FN(RUN_KEYS), dtype));
+                              64 / FN(bytes_of)(FN(RUN_KEYS), dtype));
         }
     }
 }
