@@ -137,15 +137,6 @@ static void choose_implementations(bench_state *bench)
     }
 }
 
-static void choose_plot(bench_state *bench, const char *path)
-{
-    const char *ending = strrchr(path, '.');
-    if (ending == NULL || (strcmp(ending, ".svg") != 0 && strcmp(ending, ".png") != 0)) {
-        exit(cli_error(CLI_USAGE, "--plot: \"%s\" ends neither in .svg nor in .png", path));
-    }
-    bench->plot = path;
-}
-
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     bench_state *bench = state->input;
@@ -187,7 +178,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         bench->from = text;
         return 0;
     case 'p':
-        choose_plot(bench, text);
+        bench->plot = text;
         return 0;
     case ARGP_KEY_ARG:
         cli_add_problems(&bench->run.list, text);

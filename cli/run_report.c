@@ -68,6 +68,19 @@ static void print_grad_errors(const run_result *result)
     cli_fact("            ", "gradients: bound c%s (at most %.6g)", text, result->allowed.grad_c);
 }
 
+static void add_grad_errors(cJSON *object, const run_result *result)
+{
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    grad_errors_tensors(result->grad, tensors);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "error_%s", grad_errors_name((enum oracle_gradient)n));
+        if (tensors[n]->data != NULL) {
+            cJSON_AddNumberToObject(object, name, result->grad_errors.c[n]);
+        }
+    }
+}
+
 static void print_comparison(const run_result *result)
 {
     cli_text time, matrix;
@@ -155,15 +168,15 @@ void run_print_json(const run_result *result)
         cJSON_AddNumberToObject(o, "backward_workspace_bytes",
                                 (double)result->grad_plan.workspace_bytes);
     }
-    for (int n = 0; n < ORACLE_GRADIENTS && result->grad != NULL && result->checked; n++) {
-        char name[32];
-        snprintf(name, sizeof name, "error_%s", grad_errors_name((enum oracle_gradient)n));
-        cJSON_AddNumberToObject(o, name, result->grad_errors.c[n]);
+    if (result->checked && result->grad != NULL) {
+        add_grad_errors(o, result);
     }
     if (result->checked) {
         cJSON_AddNumberToObject(o, "max_error", result->errors.relative);
         cJSON_AddNumberToObject(o, "error_c", result->errors.c);
-        cJSON_AddNumberToObject(o, "error_lse", result->errors.lse);
+        if (result->args->lse.data != NULL) {
+            cJSON_AddNumberToObject(o, "error_lse", result->errors.lse);
+        }
         cJSON_AddNumberToObject(o, "rmse", result->errors.rmse);
         cJSON_AddNumberToObject(o, "rmse_once", result->errors.rmse_once);
         cJSON_AddNumberToObject(o, "error_rows", (double)result->errors.rows);

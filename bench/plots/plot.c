@@ -24,6 +24,11 @@ static bool with_peers(const bench_result *results, int count)
 
 bool bench_plot_possible(const char *path, char *error, size_t size)
 {
+    const char *ending = strrchr(path, '.');
+    if (ending == NULL || (strcmp(ending, ".svg") != 0 && strcmp(ending, ".png") != 0)) {
+        snprintf(error, size, "--plot: \"%s\" ends neither in .svg nor in .png", path);
+        return false;
+    }
     if (!array_file_can_write(path)) {
         snprintf(error, size, "--plot: cannot write \"%s\": no such directory, or not allowed",
                  path);

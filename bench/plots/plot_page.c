@@ -24,7 +24,8 @@ static void send_name(FILE *gnuplot, const char *title)
 
 void plot_start(FILE *gnuplot, const char *path, const char *title, int width, int height)
 {
-    bool svg = strcmp(path + strlen(path) - 4, ".svg") == 0;
+    const char *ending = strrchr(path, '.');
+    const bool svg = ending != NULL && strcmp(ending, ".svg") == 0;
     fprintf(gnuplot, "set terminal %s noenhanced size %d,%d font '%s' background rgb 'white'",
             svg ? "svg" : "pngcairo", svg ? width : width * 3 / 2, svg ? height : height * 3 / 2,
             svg ? "Helvetica,15" : "Sans,15");

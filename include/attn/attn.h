@@ -646,9 +646,11 @@ typedef struct attn_cache_config {
     int64_t sequences; /* the most at once */
     int64_t length;    /* the most keys of one */
     /* Copies the first `rows` rows of a page of K and V to another page; NULL: the pools are in
-     * this process's memory and the library copies. Called by the thread that extends. */
+     * this process's memory and the library copies. Called by the thread that extends; calls of
+     * other threads wait until it returns, and it must not call functions of this cache. Returns
+     * ATTN_OK, or an error for attn_cache_extend to return. */
     void *user;
-    void (*copy)(void *user, int64_t to_page, int64_t from_page, int64_t rows);
+    attn_status (*copy)(void *user, int64_t to_page, int64_t from_page, int64_t rows);
     /* Optional, of quantised pools: as in attn_forward_args. Copied with the rows. */
     attn_tensor k_scale, k_shift, v_scale, v_shift;
 } attn_cache_config;
@@ -678,7 +680,8 @@ ATTN_API attn_status attn_cache_fork(attn_cache *cache, int64_t sequence, int64_
                                      int64_t *forked);
 
 /* Room for `rows` more keys, at least 0; its length counts them. A last page that others share is
- * copied. Errors: out of memory (pages), invalid argument (beyond the config's length). */
+ * copied. Errors: out of memory (pages), invalid argument (beyond the config's length), or what the
+ * config's copy returns. */
 ATTN_API attn_status attn_cache_extend(attn_cache *cache, int64_t sequence, int64_t rows);
 
 /* Drops the keys from `length` on, with their pages. */

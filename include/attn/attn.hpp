@@ -277,6 +277,18 @@ class workspace
     std::uint64_t bytes = 0;
 
   public:
+    workspace() noexcept = default;
+    workspace(workspace &&other) noexcept
+        : memory(std::move(other.memory)), bytes(std::exchange(other.bytes, 0))
+    {
+    }
+    workspace &operator=(workspace &&other) noexcept
+    {
+        bytes = std::exchange(other.bytes, 0);
+        memory = std::move(other.memory);
+        return *this;
+    }
+
     /* Room for `wanted` bytes; contents are lost. */
     outcome reserve(std::uint64_t wanted)
     {
@@ -310,7 +322,7 @@ class context
     }
     context &operator=(context &&other) noexcept
     {
-        std::swap(made, other.made);
+        attn_context_destroy(std::exchange(made, std::exchange(other.made, nullptr)));
         return *this;
     }
     ~context()
@@ -397,7 +409,8 @@ class cache
     }
     cache &operator=(cache &&other) noexcept
     {
-        std::swap(memory, other.memory), std::swap(made, other.made);
+        attn_cache_close(std::exchange(made, std::exchange(other.made, nullptr)));
+        memory = std::move(other.memory);
         return *this;
     }
     ~cache()

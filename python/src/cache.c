@@ -59,14 +59,16 @@ static bool take_pool(core_state *state, cache_object *self, int at, PyObject *a
 }
 
 /* Copies rows of pages by the callable; its exception waits in this thread for the method's end. */
-static void copy_rows(void *user, int64_t to, int64_t from, int64_t rows)
+static attn_status copy_rows(void *user, int64_t to, int64_t from, int64_t rows)
 {
     const cache_object *self = user;
     PyGILState_STATE held = PyGILState_Ensure();
     PyObject *done =
         PyObject_CallFunction(self->copy, "LLL", (long long)to, (long long)from, (long long)rows);
+    const bool failed = !done;
     Py_XDECREF(done);
     PyGILState_Release(held);
+    return failed ? ATTN_ERR_DEVICE : ATTN_OK;
 }
 
 static bool open_cache(cache_object *self)
@@ -142,7 +144,7 @@ static PyObject *finish(attn_status status, PyObject *value)
     if (!status && !PyErr_Occurred())
         return value;
     Py_XDECREF(value);
-    return status ? core_raise(status, false) : NULL;
+    return PyErr_Occurred() ? NULL : core_raise(status, false);
 }
 
 static PyObject *cache_alloc(PyObject *object, PyObject *unused)

@@ -40,12 +40,7 @@ static attn_status check_config(const attn_cache_config *config)
     const attn_tensor *k = &config->k, *v = &config->v;
     TRY(attn_check_tensor("k", k, ATTN_FLOAT_TYPES | ATTN_CODE_TYPES, true));
     TRY(attn_check_tensor("v", v, ATTN_FLOAT_TYPES | ATTN_CODE_TYPES, true));
-    for (int a = 0; a < 3; a++) {
-        if (v->shape[a] != k->shape[a]) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "v.shape[%d] = %lld but k.shape[%d] = %lld",
-                             a, (long long)v->shape[a], a, (long long)k->shape[a]);
-        }
-    }
+    TRY(attn_check_extents("v", v, "k", k, 3));
     if (k->shape[0] > INT32_MAX || k->shape[1] < 1) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "k.shape = (%lld, %lld, ..), must be below 2^31 pages of at least 1 row",
@@ -86,7 +81,7 @@ static attn_status lay_out(attn_cache *cache, char *base, uint64_t *bytes)
         cache->length = (int64_t *)(void *)(base + at[3]);
         cache->table = (int32_t *)(void *)(base + at[4]);
     }
-    return attn_arena_room(&arena, bytes);
+    return attn_arena_room(&arena, "bookkeeping", bytes);
 }
 
 attn_status attn_cache_bytes(const attn_cache_config *config, uint64_t *bytes)
@@ -195,25 +190,33 @@ static void copy_rows(const attn_tensor *pool, int64_t to, int64_t from, int64_t
     }
 }
 
-/* Replaces a shared page of the sequence by a page of its own, and copies the sequence's rows. */
-static void own_page(attn_cache *cache, int32_t *entry, int64_t rows)
+/* Copies the first rows of a page. */
+static attn_status copy_page(const attn_cache_config *config, int64_t to, int64_t from,
+                             int64_t rows)
 {
-    const attn_cache_config *config = &cache->config;
-    const int32_t shared = *entry;
-    *entry = take_page(cache);
+    const attn_tensor *const paged[] = {&config->k,       &config->v,       &config->k_scale,
+                                        &config->k_shift, &config->v_scale, &config->v_shift};
     if (config->copy) {
-        config->copy(config->user, *entry, shared, rows);
-    } else {
-        const attn_tensor *const paged[] = {&config->k,       &config->v,       &config->k_scale,
-                                            &config->k_shift, &config->v_scale, &config->v_shift};
-        for (int i = 0; i < 6; i++) {
-            if (attn_tensor_present(paged[i]) && paged[i]->shape[0] == config->k.shape[0]) {
-                const int64_t most = paged[i]->shape[1];
-                copy_rows(paged[i], *entry, shared, rows < most ? rows : most);
-            }
+        const attn_status status = config->copy(config->user, to, from, rows);
+        return status ? attn_fail(status, "copy of page %lld failed", (long long)from) : ATTN_OK;
+    }
+    for (int i = 0; i < 6; i++) {
+        if (attn_tensor_present(paged[i]) && paged[i]->shape[0] == config->k.shape[0]) {
+            const int64_t most = paged[i]->shape[1];
+            copy_rows(paged[i], to, from, rows < most ? rows : most);
         }
     }
-    drop_page(cache, shared);
+    return ATTN_OK;
+}
+
+/* Replaces a shared page of the sequence by a page of its own with the sequence's rows. */
+static attn_status own_page(attn_cache *cache, int32_t *entry, int64_t rows)
+{
+    const int32_t page = take_page(cache), shared = *entry;
+    const attn_status status = copy_page(&cache->config, page, shared, rows);
+    *entry = status == ATTN_OK ? page : shared;
+    drop_page(cache, status == ATTN_OK ? shared : page);
+    return status;
 }
 
 static attn_status extend(attn_cache *cache, int64_t sequence, int64_t rows)
@@ -234,7 +237,7 @@ static attn_status extend(attn_cache *cache, int64_t sequence, int64_t rows)
                          (long long)cache->config.k.shape[0]);
     }
     if (shared) {
-        own_page(cache, &entries[have - 1], part);
+        TRY(own_page(cache, &entries[have - 1], part));
     }
     for (int64_t i = have; i < want; i++) {
         entries[i] = take_page(cache);
@@ -381,6 +384,8 @@ attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t
         args->k = cache->config.k, args->v = cache->config.v;
         args->k_scale = cache->config.k_scale, args->k_shift = cache->config.k_shift;
         args->v_scale = cache->config.v_scale, args->v_shift = cache->config.v_shift;
+        /* NULL, allowed for no sequences, would be an absent tensor */
+        table = table ? table : cache->table, lengths = lengths ? lengths : cache->length;
         args->block_table = attn_tensor_bshd(table, ATTN_I32, count, cache->columns, 1, 1);
         args->seqused_k = attn_tensor_bshd(lengths, ATTN_I64, count, 1, 1, 1);
     }

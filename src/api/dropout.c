@@ -5,6 +5,7 @@
 #include "api/context.h"
 #include "core/dropout_args.h"
 #include "core/error.h"
+#include "core/overlap.h"
 #include "cpu/machine/host.h"
 
 /* device: origins lie in a GPU's memory and are not read. */
@@ -14,6 +15,8 @@ static attn_status check(const attn_dropout_mask_args *args, bool device,
     const attn_tensor *tensor = &args->keep;
     attn_host host;
     int64_t rows, rows_end, keys_end;
+    const attn_tensor *const origins[] = {&args->q_origin, &args->k_origin};
+    static const char *const names[] = {"q_origin", "k_origin"};
     TRY(attn_check_tensor("keep", tensor, 1 << ATTN_BOOL, true));
     attn_host_leave(&host); /* the threshold is rounded here */
     attn_status status = attn_dropout_init(&problem->dropout, args->dropout_p, args->dropout_seed,
@@ -25,9 +28,11 @@ static attn_status check(const attn_dropout_mask_args *args, bool device,
     TRY(attn_check_origin("k_origin", &args->k_origin, tensor->shape[0], tensor->shape[3], device,
                           &keys_end));
     TRY(attn_dropout_fits(&problem->dropout, "keep", rows_end, "keep", keys_end));
-    if (__builtin_mul_overflow(tensor->shape[0], tensor->shape[1], &rows) ||
-        __builtin_mul_overflow(rows, tensor->shape[2], &rows)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the rows of keep do not fit in 64 bits");
+    TRY(attn_count_rows("keep", tensor, 3, &rows));
+    for (int i = 0; i < 2; i++) {
+        if (attn_tensors_overlap(tensor, origins[i])) {
+            return attn_fail_overlap("keep", names[i]);
+        }
     }
     problem->keep = *tensor, problem->q_origin = args->q_origin, problem->k_origin = args->k_origin;
     attn_normalise_tensor(&problem->q_origin, false);

@@ -5,21 +5,34 @@
 #include "api/context.h"
 #include "core/error.h"
 #include "core/overlap.h"
+#include <stdio.h>
 #include <string.h>
 
-static attn_status bad_part(const char *name, int64_t part, const char *why)
+enum { NAME = 40 }; /* "part_d_lse[..]" */
+
+static const char *name_part(char *name, const char *tensors, int64_t part)
 {
-    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] %s", name, (long long)part, why);
+    snprintf(name, NAME, "%s[%lld]", tensors, (long long)part);
+    return name;
 }
 
-static bool same_rows(const attn_tensor *a, const attn_tensor *b)
+/* An LSE, or its gradient, of the rows of a result. */
+static attn_status check_lse(const char *name, const attn_tensor *lse, bool output,
+                             const char *like_name, const attn_tensor *like)
 {
-    return a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1] && a->shape[2] == b->shape[2];
+    TRY(attn_check_tensor(name, lse, ATTN_WIDE_TYPES, output));
+    TRY(attn_check_extents(name, lse, like_name, like, 3));
+    const long long columns = lse->shape[3];
+    return columns == 1 ? ATTN_OK
+                        : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[3] = %lld, must be 1",
+                                    name, columns);
 }
 
-/* The parts of a result whose o is `like`. */
-static attn_status check_parts(const attn_merge_args *args, const attn_tensor *like)
+/* The parts of a result whose o, or its gradient, is `like`. */
+static attn_status check_parts(const attn_merge_args *args, const char *like_name,
+                               const attn_tensor *like)
 {
+    char name[NAME];
     if (args->parts < 1 || !args->part_o || !args->part_lse) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "parts = %lld needs part_o and part_lse of at least one part",
@@ -27,38 +40,11 @@ static attn_status check_parts(const attn_merge_args *args, const attn_tensor *l
     }
     for (int64_t i = 0; i < args->parts; i++) {
         const attn_tensor *o = &args->part_o[i], *lse = &args->part_lse[i];
-        TRY(attn_check_tensor("part_o", o, ATTN_FLOAT_TYPES, false));
-        TRY(attn_check_tensor("part_lse", lse, ATTN_WIDE_TYPES, false));
-        if (!same_rows(o, like) || o->shape[3] != like->shape[3]) {
-            return bad_part("part_o", i, "must have the shape of o");
-        }
-        if (!same_rows(lse, like) || lse->shape[3] != 1) {
-            return bad_part("part_lse", i, "must have the rows of o and a last axis of 1");
-        }
+        TRY(attn_check_tensor(name_part(name, "part_o", i), o, ATTN_FLOAT_TYPES, false));
+        TRY(attn_check_extents(name, o, like_name, like, 4));
+        TRY(check_lse(name_part(name, "part_lse", i), lse, false, like_name, like));
     }
     return ATTN_OK;
-}
-
-/* An optional LSE, or its gradient, of a result whose o is `like`. */
-static attn_status check_lse(const char *name, const attn_tensor *lse, bool output,
-                             const attn_tensor *like)
-{
-    if (!attn_tensor_present(lse)) {
-        return ATTN_OK;
-    }
-    TRY(attn_check_tensor(name, lse, ATTN_WIDE_TYPES, output));
-    return same_rows(lse, like) && lse->shape[3] == 1
-               ? ATTN_OK
-               : attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                           "%s must have the rows of o and a last axis of 1", name);
-}
-
-static attn_status check_rows(const attn_tensor *o)
-{
-    int64_t rows;
-    return __builtin_mul_overflow(o->shape[0], o->shape[1], &rows)
-               ? attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits")
-               : ATTN_OK;
 }
 
 /* An output may be a part's view itself, but not overlap it otherwise, nor any other tensor. */
@@ -72,7 +58,7 @@ static bool meets(const attn_tensor *output, const attn_tensor *part, bool may_b
 static attn_status check_overlaps(const attn_merge_args *args)
 {
     static const char sentence[] =
-        "%s and %s[%lld] overlap: what is written must have memory of its own or be that part";
+        "%s and %s[%lld] overlap: an output must not share memory unless it is that part";
     if (meets(&args->o, &args->lse, false)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o and lse overlap");
     }
@@ -93,61 +79,83 @@ static attn_status check_overlaps(const attn_merge_args *args)
 attn_status attn_merge(attn_context *context, const attn_merge_args *args)
 {
     attn_merge_args copy;
+    int64_t rows;
     TRY(attn_copy_args(&copy, sizeof copy, args, "attn_merge_args"));
     TRY(attn_context_get(context, &context));
     TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("o", &copy.o, ATTN_FLOAT_TYPES, true));
-    TRY(check_lse("lse", &copy.lse, true, &copy.o));
-    TRY(check_parts(&copy, &copy.o));
+    if (attn_tensor_present(&copy.lse)) {
+        TRY(check_lse("lse", &copy.lse, true, "o", &copy.o));
+    }
+    TRY(check_parts(&copy, "o", &copy.o));
     if (copy.o.shape[2] == 0 || (copy.o.shape[3] == 0 && !copy.lse.data)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
     TRY(check_overlaps(&copy));
-    TRY(check_rows(&copy.o));
+    TRY(attn_count_rows("o", &copy.o, 2, &rows));
     return context->backend->merge(context->device, &copy);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Checks an optional output of part i. */
-static attn_status check_gradient(const attn_merge_backward_args *args, const char *name, int64_t i,
-                                  const attn_tensor *tensor, const attn_tensor *like, int types)
+/* The gradients of part i: of o, then of lse. NULL: not wanted. */
+static const attn_tensor *gradient(const attn_merge_backward_args *args, int64_t i, int of)
 {
-    const attn_tensor *const others[] = {&args->d_o, &args->d_lse, &args->forward->part_o[i],
-                                         &args->forward->part_lse[i]};
-    if (!attn_tensor_present(tensor)) {
-        return ATTN_OK;
-    }
-    TRY(attn_check_tensor(name, tensor, types, true));
-    if (!same_rows(tensor, like) || tensor->shape[3] != like->shape[3]) {
-        return bad_part(name, i, "must have the shape of the part");
-    }
-    for (int n = 0; n < 4; n++) {
-        if (meets(tensor, others[n], false)) {
-            return bad_part(name, i, "overlaps d_o, d_lse or the part");
-        }
-    }
-    return ATTN_OK;
+    const attn_tensor *tensors = of == 0 ? args->part_d_o : args->part_d_lse;
+    return tensors ? &tensors[i] : NULL;
 }
 
-static attn_status check_gradients(const attn_merge_backward_args *args)
+static const char *const gradients[] = {"part_d_o", "part_d_lse"};
+
+/* Checks an optional gradient of part i. */
+static attn_status check_gradient(const attn_merge_backward_args *args, int64_t i, int of)
 {
     const attn_merge_args *f = args->forward;
-    const attn_tensor *last = NULL; /* the output before */
-    for (int64_t i = 0; i < f->parts; i++) {
-        const attn_tensor *d_o = args->part_d_o ? &args->part_d_o[i] : NULL,
-                          *d_lse = args->part_d_lse ? &args->part_d_lse[i] : NULL;
-        if (d_o) {
-            TRY(check_gradient(args, "part_d_o", i, d_o, &f->part_o[i], ATTN_FLOAT_TYPES));
+    const attn_tensor *tensor = gradient(args, i, of);
+    char name[NAME], like_name[NAME];
+    if (!tensor || !attn_tensor_present(tensor)) {
+        return ATTN_OK;
+    }
+    name_part(name, gradients[of], i);
+    TRY(attn_check_tensor(name, tensor, of == 0 ? ATTN_FLOAT_TYPES : ATTN_WIDE_TYPES, true));
+    name_part(like_name, of == 0 ? "part_o" : "part_lse", i);
+    return attn_check_extents(name, tensor, like_name, of == 0 ? &f->part_o[i] : &f->part_lse[i],
+                              4);
+}
+
+/* Refuses a gradient that overlaps an input or a gradient behind it. */
+static attn_status check_alone(const attn_merge_backward_args *args, int64_t i, int of)
+{
+    const attn_merge_args *f = args->forward;
+    const attn_tensor *tensor = gradient(args, i, of);
+    char name[NAME];
+    if (!tensor) {
+        return ATTN_OK;
+    }
+    bool input = meets(tensor, &args->d_o, false) || meets(tensor, &args->d_lse, false),
+         output = false;
+    for (int64_t n = 0; n < f->parts; n++) {
+        input |= meets(tensor, &f->part_o[n], false) || meets(tensor, &f->part_lse[n], false);
+        for (int to = 0; to < 2; to++) {
+            const bool behind = n > i || (n == i && to > of);
+            const attn_tensor *other = behind ? gradient(args, n, to) : NULL;
+            output |= other && meets(tensor, other, false);
         }
-        if (d_lse) {
-            TRY(check_gradient(args, "part_d_lse", i, d_lse, &f->part_lse[i], ATTN_WIDE_TYPES));
-        }
-        if ((d_o && last && meets(d_o, last, false)) ||
-            (d_o && d_lse && meets(d_o, d_lse, false))) {
-            return bad_part("part_d_o", i, "overlaps another gradient");
-        }
-        last = d_o ? d_o : last;
+    }
+    return input || output ? attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s overlaps %s",
+                                       name_part(name, gradients[of], i),
+                                       input ? "d_o, d_lse or a part" : "another gradient")
+                           : ATTN_OK;
+}
+
+/* Checks all of them before overlaps, which are those of valid tensors. */
+static attn_status check_gradients(const attn_merge_backward_args *args)
+{
+    for (int64_t i = 0; i < 2 * args->forward->parts; i++) {
+        TRY(check_gradient(args, i / 2, (int)(i % 2)));
+    }
+    for (int64_t i = 0; i < 2 * args->forward->parts; i++) {
+        TRY(check_alone(args, i / 2, (int)(i % 2)));
     }
     return ATTN_OK;
 }
@@ -156,6 +164,7 @@ attn_status attn_merge_backward(attn_context *context, const attn_merge_backward
 {
     attn_merge_backward_args copy;
     attn_merge_args forward;
+    int64_t rows;
     TRY(attn_copy_args(&copy, sizeof copy, args, "attn_merge_backward_args"));
     if (copy.forward == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "attn_merge_backward_args.forward is NULL");
@@ -165,12 +174,14 @@ attn_status attn_merge_backward(attn_context *context, const attn_merge_backward
     TRY(attn_context_get(context, &context));
     TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("d_o", &copy.d_o, ATTN_FLOAT_TYPES, false));
-    TRY(check_lse("d_lse", &copy.d_lse, false, &copy.d_o));
-    TRY(check_parts(&forward, &copy.d_o));
+    if (attn_tensor_present(&copy.d_lse)) {
+        TRY(check_lse("d_lse", &copy.d_lse, false, "d_o", &copy.d_o));
+    }
+    TRY(check_parts(&forward, "d_o", &copy.d_o));
     TRY(check_gradients(&copy));
     if (copy.d_o.shape[2] == 0 || (copy.d_o.shape[3] == 0 && !copy.part_d_lse)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
-    TRY(check_rows(&copy.d_o));
+    TRY(attn_count_rows("d_o", &copy.d_o, 2, &rows));
     return context->backend->merge_backward(context->device, &copy);
 }

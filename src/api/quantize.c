@@ -35,9 +35,7 @@ static attn_status check_overlaps(const attn_quantize_args *args, bool encode)
         for (int n = i + 1; n < 4; n++) {
             const bool inputs = encode ? args->scale_given && i != 1 && n != 1 : i > 0;
             if (!inputs && attn_tensors_overlap(all[i], all[n])) {
-                return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                                 "%s and %s overlap: what is written must have memory of its own",
-                                 name[i], name[n]);
+                return attn_fail_overlap(name[i], name[n]);
             }
         }
     }
@@ -57,10 +55,7 @@ static attn_status run(attn_context *context, const attn_quantize_args *args, bo
     TRY(check_codes(&copy, encode));
     TRY(check_overlaps(&copy, encode));
     int64_t rows;
-    if (__builtin_mul_overflow(copy.x.shape[0], copy.x.shape[1], &rows) ||
-        __builtin_mul_overflow(rows, copy.x.shape[2], &rows)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the rows of x do not fit in 64 bits");
-    }
+    TRY(attn_count_rows("x", &copy.x, 3, &rows));
     const attn_quantized t = {copy.x, copy.codes, copy.scale, copy.shift,
                               copy.scale_given || !attn_tensor_present(&copy.scale)};
     if (rows == 0 || copy.x.shape[3] == 0) {

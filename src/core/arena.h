@@ -27,11 +27,13 @@ static inline uint64_t attn_arena_take(attn_arena *arena, int64_t rows, int64_t 
     return offset;
 }
 
-/* *bytes = memory that has room for the arena at the first cache line in it. */
-static inline attn_status attn_arena_room(const attn_arena *arena, uint64_t *bytes)
+/* *bytes = memory that has room for the arena at the first cache line in it. name: for the error's
+ * sentence. */
+static inline attn_status attn_arena_room(const attn_arena *arena, const char *name,
+                                          uint64_t *bytes)
 {
     if (arena->overflow || __builtin_add_overflow(arena->bytes, 63, bytes)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
+        return attn_fail(ATTN_ERR_OVERFLOW, "the bytes of the %s do not fit in 64 bits", name);
     }
     return ATTN_OK;
 }

@@ -16,14 +16,7 @@ static attn_status check_like(const char *name, const attn_tensor *tensor, int t
     if (!required && !attn_tensor_present(like)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is given without %s", name, like_name);
     }
-    for (int a = 0; a < 4; a++) {
-        if (tensor->shape[a] != like->shape[a]) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                             "%s.shape[%d] = %lld but %s.shape[%d] = %lld", name, a,
-                             (long long)tensor->shape[a], like_name, a, (long long)like->shape[a]);
-        }
-    }
-    return ATTN_OK;
+    return attn_check_extents(name, tensor, like_name, like, 4);
 }
 
 /* Elements of d_bias may share memory and are summed there: along an axis of stride 0, which is

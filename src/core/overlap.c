@@ -76,6 +76,13 @@ bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b)
     return find_span(&x, "", a) && find_span(&y, "", b) && overlap(&x, &y);
 }
 
+attn_status attn_fail_overlap(const char *output, const char *other)
+{
+    return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                     "%s and %s overlap: outputs must not share memory with other tensors", output,
+                     other);
+}
+
 bool attn_elements_may_meet(const attn_tensor *tensor)
 {
     int64_t reach = 0; /* of the axes that are done */
@@ -115,9 +122,7 @@ static attn_status check(const named_tensor *tensors, int written, int count)
     for (int i = 0; i < outputs; i++) {
         for (int n = i + 1; n < found; n++) {
             if (overlap(&spans[i], &spans[n])) {
-                return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                                 "%s and %s overlap: what is written must have memory of its own",
-                                 spans[i].name, spans[n].name);
+                return attn_fail_overlap(spans[i].name, spans[n].name);
             }
         }
     }

@@ -12,6 +12,9 @@
 /* Of validated tensors. Absent ones and those without elements overlap nothing. */
 bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
 
+/* The error of two tensors that overlap. */
+attn_status attn_fail_overlap(const char *output, const char *other);
+
 /* True if elements of one normalised tensor may share memory. False if surely none do, since each
  * axis leads out of the memory of the axes with smaller strides. */
 bool attn_elements_may_meet(const attn_tensor *tensor);

@@ -11,17 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static attn_status check_equal(const char *a_name, const attn_tensor *a, int axis_a,
-                               const char *b_name, const attn_tensor *b, int axis_b)
-{
-    if (a->shape[axis_a] != b->shape[axis_b]) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld",
-                         a_name, axis_a, (long long)a->shape[axis_a], b_name, axis_b,
-                         (long long)b->shape[axis_b]);
-    }
-    return ATTN_OK;
-}
-
 /* Checks types: K and V have Q's type or are quantised. */
 static attn_status check_types(const attn_problem *problem)
 {
@@ -61,7 +50,7 @@ static attn_status check_columns(const char *name, const attn_tensor *tensor, co
     const int64_t each = attn_code_columns(tensor->dtype),
                   like_each = attn_code_columns(like->dtype);
     if (each == like_each) {
-        return check_equal(name, tensor, 3, like_name, like, 3);
+        return attn_check_extent(name, tensor, 3, like_name, like, 3);
     }
     const int64_t have = tensor->shape[3], want = like->shape[3];
     const bool equal =
@@ -77,15 +66,11 @@ static attn_status check_qkvo(const attn_problem *problem)
 {
     TRY(check_types(problem));
     if (!problem->paged) {
-        TRY(check_equal("k", &problem->k, 0, "q", &problem->q, 0));
+        TRY(attn_check_extent("k", &problem->k, 0, "q", &problem->q, 0));
     }
-    TRY(check_equal("v", &problem->v, 0, "k", &problem->k, 0));
-    TRY(check_equal("v", &problem->v, 1, "k", &problem->k, 1));
-    TRY(check_equal("v", &problem->v, 2, "k", &problem->k, 2));
+    TRY(attn_check_extents("v", &problem->v, "k", &problem->k, 3));
     TRY(check_columns("k", &problem->k, "q", &problem->q));
-    TRY(check_equal("o", &problem->o, 0, "q", &problem->q, 0));
-    TRY(check_equal("o", &problem->o, 1, "q", &problem->q, 1));
-    TRY(check_equal("o", &problem->o, 2, "q", &problem->q, 2));
+    TRY(attn_check_extents("o", &problem->o, "q", &problem->q, 3));
     TRY(check_columns("o", &problem->o, "v", &problem->v));
     if (problem->heads > 0 && (problem->kv_heads == 0 || problem->heads % problem->kv_heads != 0)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
@@ -103,7 +88,7 @@ static attn_status check_rows(const char *name, const attn_tensor *tensor,
     }
     TRY(attn_check_tensor(name, tensor, ATTN_WIDE_TYPES, !problem->backward));
     for (int a = 0; a < 3; a++) {
-        TRY(check_equal(name, tensor, a, "q", &problem->q, a));
+        TRY(attn_check_extent(name, tensor, a, "q", &problem->q, a));
     }
     return tensor->shape[3] == 1 ? ATTN_OK : attn_refuse_shape(name, tensor, "a last axis of 1");
 }
@@ -225,7 +210,7 @@ static attn_status check_o_f32(const attn_problem *problem)
     }
     TRY(attn_check_tensor("o_f32", &problem->o_f32, 1 << ATTN_F32, !problem->backward));
     for (int a = 0; a < 4; a++) {
-        TRY(check_equal("o_f32", &problem->o_f32, a, "o", &problem->o, a));
+        TRY(attn_check_extent("o_f32", &problem->o_f32, a, "o", &problem->o, a));
     }
     return ATTN_OK;
 }

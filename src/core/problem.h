@@ -125,6 +125,15 @@ const char *attn_type_name(int32_t dtype);
  * place twice by a stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int types, bool output);
 
+/* Checks that an extent of a tensor is equal to one of another tensor, or the first `axes` are. */
+attn_status attn_check_extent(const char *name, const attn_tensor *tensor, int axis,
+                              const char *like_name, const attn_tensor *like, int like_axis);
+attn_status attn_check_extents(const char *name, const attn_tensor *tensor, const char *like_name,
+                               const attn_tensor *like, int axes);
+
+/* *rows = the product of the first `axes` extents. Errors: overflow. */
+attn_status attn_count_rows(const char *name, const attn_tensor *tensor, int axes, int64_t *rows);
+
 /* Refuses a tensor for its shape, naming the shape that is wanted. */
 attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const char *want);
 

@@ -132,6 +132,36 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int t
     return output ? check_output(name, tensor, span) : ATTN_OK;
 }
 
+attn_status attn_check_extent(const char *name, const attn_tensor *tensor, int axis,
+                              const char *like_name, const attn_tensor *like, int like_axis)
+{
+    const long long extent = tensor->shape[axis], want = like->shape[like_axis];
+    return extent == want
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld",
+                           name, axis, extent, like_name, like_axis, want);
+}
+
+attn_status attn_check_extents(const char *name, const attn_tensor *tensor, const char *like_name,
+                               const attn_tensor *like, int axes)
+{
+    for (int a = 0; a < axes; a++) {
+        TRY(attn_check_extent(name, tensor, a, like_name, like, a));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_count_rows(const char *name, const attn_tensor *tensor, int axes, int64_t *rows)
+{
+    *rows = 1;
+    for (int a = 0; a < axes; a++) {
+        if (__builtin_mul_overflow(*rows, tensor->shape[a], rows)) {
+            return attn_fail(ATTN_ERR_OVERFLOW, "the rows of %s do not fit in 64 bits", name);
+        }
+    }
+    return ATTN_OK;
+}
+
 /* Where tensors point that are not read. Aligned as memory is: plans of a GPU look at that. */
 static const _Alignas(64) char nothing[64];
 

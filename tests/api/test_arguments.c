@@ -99,6 +99,8 @@ static void test_pool_calls(void **state)
     args.struct_size = sizeof args;
     assert_int_equal(attn_cache_view(p.cache, NULL, 0, NULL, NULL, &args), ATTN_OK);
     assert_int_equal(args.block_table.shape[0], 0);
+    args.q = attn_tensor_bshd(NULL, ATTN_F32, 0, 1, HEADS, D), args.o = args.q;
+    assert_int_equal(attn_forward(NULL, &args), ATTN_OK); /* a batch of none */
     /* a fork that grows gets the page's rows and its scales; a growth by nothing gets nothing */
     assert_int_equal(attn_cache_fork(p.cache, a, 6, &b), ATTN_OK);
     assert_int_equal(attn_cache_extend(p.cache, b, 0), ATTN_OK);
@@ -112,6 +114,37 @@ static void test_pool_calls(void **state)
     assert_true(table[1] != shared && length == 7);
     assert_int_equal(p.codes[0][table[1]][1][1][3], 77);
     assert_true(p.k_scale[table[1]][0][1] == 5);
+    attn_cache_close(p.cache);
+}
+
+static attn_status fail_to_copy(void *user, int64_t to, int64_t from, int64_t rows)
+{
+    *(int64_t *)user += to != from && rows == 2;
+    return ATTN_ERR_DEVICE;
+}
+
+/* A copy that fails leaves the pool as it was. */
+static void test_failing_copy(void **state)
+{
+    static struct pool p;
+    int64_t a, b, pages, length, copies = 0;
+    int32_t table[3], before;
+    attn_forward_args args = {.struct_size = sizeof args};
+    (void)state;
+    pool_open(&p);
+    attn_cache_close(p.cache);
+    p.config.copy = fail_to_copy, p.config.user = &copies;
+    assert_int_equal(attn_cache_open(&p.config, p.memory, sizeof p.memory, &p.cache), ATTN_OK);
+    assert_int_equal(attn_cache_alloc(p.cache, &a), ATTN_OK);
+    assert_int_equal(attn_cache_extend(p.cache, a, ROWS + 2), ATTN_OK);
+    assert_int_equal(attn_cache_fork(p.cache, a, ROWS + 2, &b), ATTN_OK);
+    assert_int_equal(attn_cache_view(p.cache, &b, 1, table, &length, &args), ATTN_OK);
+    before = table[1];
+    REFUSED(attn_cache_extend(p.cache, b, 1), DEVICE, "copy of page");
+    assert_int_equal(copies, 1);
+    assert_int_equal(attn_cache_view(p.cache, &b, 1, table, &length, &args), ATTN_OK);
+    assert_int_equal(attn_cache_free_pages(p.cache, &pages), ATTN_OK);
+    assert_true(table[1] == before && length == ROWS + 2 && pages == PAGES - 2);
     attn_cache_close(p.cache);
 }
 
@@ -133,9 +166,9 @@ static void test_merge_arguments(void **state)
     attn_merge_args m = good;
     assert_int_equal(attn_merge(NULL, &m), ATTN_OK);
     part_lse[1].shape[3] = 2;
-    REFUSED(attn_merge(NULL, &m), INVALID_ARGUMENT, "a last axis of 1");
+    REFUSED(attn_merge(NULL, &m), INVALID_ARGUMENT, "part_lse[1].shape[3] = 2, must be 1");
     part_lse[1].shape[3] = 1, part_lse[1].shape[2] = 2;
-    REFUSED(attn_merge(NULL, &m), INVALID_ARGUMENT, "must have the rows of o");
+    REFUSED(attn_merge(NULL, &m), INVALID_ARGUMENT, "part_lse[1].shape[2] = 2 but o.shape[2] = 3");
     part_lse[1].shape[2] = 3;
     m.o.stride[1] = 24, m.o.shape[1] = 2; /* the first part's memory in another order */
     REFUSED(attn_merge(NULL, &m), INVALID_ARGUMENT, "overlap");
@@ -216,9 +249,10 @@ static void test_flags_choose_kernels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool_configs),      cmocka_unit_test(test_pool_calls),
-        cmocka_unit_test(test_merge_arguments),   cmocka_unit_test(test_masks_of_nothing),
-        cmocka_unit_test(test_lengths_and_types), cmocka_unit_test(test_flags_choose_kernels),
+        cmocka_unit_test(test_pool_configs),         cmocka_unit_test(test_pool_calls),
+        cmocka_unit_test(test_failing_copy),         cmocka_unit_test(test_merge_arguments),
+        cmocka_unit_test(test_masks_of_nothing),     cmocka_unit_test(test_lengths_and_types),
+        cmocka_unit_test(test_flags_choose_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

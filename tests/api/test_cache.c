@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -304,10 +303,11 @@ static void test_copy_on_write(void **state)
     pool_close(&p);
 }
 
-static void note_copy(void *user, int64_t to, int64_t from, int64_t rows)
+static attn_status note_copy(void *user, int64_t to, int64_t from, int64_t rows)
 {
     int64_t *seen = user;
     seen[0]++, seen[1] = to, seen[2] = from, seen[3] = rows;
+    return ATTN_OK;
 }
 
 /* A pool in memory that the library cannot reach: the caller copies. */

@@ -172,15 +172,15 @@ static void test_misuse(void **state)
     REFUSED(test.args.o.shape[1] = -1, INVALID_ARGUMENT, "o.shape[1] = -1");
     REFUSED(test.args.o.stride[1] = 0, INVALID_ARGUMENT, "o.stride[1] = 0");
     REFUSED(test.args.o.stride[1] = INT64_MAX, OVERFLOW, "o.shape[1] = 3");
-    REFUSED(test.args.lse.shape[1] = 2, INVALID_ARGUMENT, "lse must have the rows of o");
-    REFUSED(test.args.lse.shape[3] = 0, INVALID_ARGUMENT, "lse must have the rows of o");
+    REFUSED(test.args.lse.shape[1] = 2, INVALID_ARGUMENT, "lse.shape[1] = 2 but o.shape[1] = 3");
+    REFUSED(test.args.lse.shape[3] = 0, INVALID_ARGUMENT, "lse.shape[3] = 0, must be 1");
     REFUSED(test.args.lse.dtype = ATTN_F16, INVALID_ARGUMENT, "lse.dtype = 3");
     REFUSED(test.args.struct_size = 0, INVALID_ARGUMENT, "attn_merge_args.struct_size = 0");
-    REFUSED(test.part_o[2].shape[3] = 1, INVALID_ARGUMENT, "part_o[2] must have the shape of o");
-    REFUSED(test.part_o[1].shape[1] = 4, INVALID_ARGUMENT, "part_o[1] must have the shape of o");
+    REFUSED(test.part_o[2].shape[3] = 1, INVALID_ARGUMENT, "part_o[2].shape[3] = 1 but o.shape");
+    REFUSED(test.part_o[1].shape[1] = 4, INVALID_ARGUMENT, "part_o[1].shape[1] = 4 but o.shape");
     REFUSED(test.part_o[1].data = NULL, INVALID_ARGUMENT, "part_o");
     REFUSED(test.part_o[0].dtype = 99, INVALID_ARGUMENT, "part_o");
-    REFUSED(test.part_lse[2].shape[0] = 2, INVALID_ARGUMENT, "part_lse[2] must have the rows of o");
+    REFUSED(test.part_lse[2].shape[0] = 2, INVALID_ARGUMENT, "part_lse[2].shape[0] = 2 but o");
     REFUSED(test.part_lse[2].dtype = ATTN_BF16, INVALID_ARGUMENT, "part_lse");
     REFUSED(test.part_lse[1].reserved = 1, UNKNOWN_FIELD, "part_lse");
 }

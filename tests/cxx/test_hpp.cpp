@@ -163,8 +163,24 @@ static void check_forward()
     p.o.assign(8, 0);
     attn::context moved = std::move(own);
     EXPECT(own.get() == nullptr && STATUS(moved.forward(p.args)) == ATTN_OK && p.right());
+    own = std::move(moved);
+    EXPECT(moved.get() == nullptr && own.get() != nullptr);
+    moved = std::move(own);
+    EXPECT(own.get() == nullptr && STATUS(moved.forward(p.args)) == ATTN_OK);
+    attn::context other;
+    EXPECT(STATUS(other.create(config)) == ATTN_OK);
+    moved = std::move(other); /* in place of the one it had */
+    EXPECT(other.get() == nullptr && moved.get() != nullptr);
     moved = attn::context();
     EXPECT(moved.get() == nullptr);
+    attn::workspace taken = std::move(scratch);
+    scratch.lend(p.args);
+    EXPECT(p.args.workspace == nullptr && p.args.workspace_bytes == 0);
+    taken.lend(p.args);
+    EXPECT(p.args.workspace != nullptr && p.args.workspace_bytes == bytes);
+    scratch = std::move(taken);
+    taken.lend(p.args);
+    EXPECT(p.args.workspace == nullptr && p.args.workspace_bytes == 0);
     EXPECT(STATUS(scratch.reserve(UINT64_MAX)) == ATTN_ERR_OUT_OF_MEMORY);
     scratch.lend(p.args);
     EXPECT(p.args.workspace == nullptr && p.args.workspace_bytes == 0);
@@ -249,7 +265,8 @@ static void check_cache()
     EXPECT(STATUS(moved.free(second)) == ATTN_OK && cache.get() == nullptr);
     EXPECT(STATUS(moved.extend(first, 9)) == ATTN_ERR_INVALID_ARGUMENT);
     attn::cache assigned;
-    assigned = std::move(moved);
+    EXPECT(STATUS(assigned.open(config)) == ATTN_OK);
+    assigned = std::move(moved); /* in place of the one it had */
     EXPECT(moved.get() == nullptr && STATUS(assigned.free(first)) == ATTN_OK);
     config.sequences = -1;
     EXPECT(STATUS(moved.open(config)) == ATTN_ERR_INVALID_ARGUMENT && moved.get() == nullptr);

@@ -176,7 +176,7 @@ static void test_quantize_refused(void **state)
     a = good, a.scale.data = x;
     assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(),
-                        "x and scale overlap: what is written must have memory of its own");
+                        "x and scale overlap: outputs must not share memory with other tensors");
     a = good, a.scale.stride[1] = 0;
     assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     a.scale_given = 1;

@@ -257,15 +257,21 @@ static void test_misuse(void **state)
     REFUSED(test.merge.struct_size = 1, "attn_merge_args.struct_size = 1");
     REFUSED(test.merge.parts = 0, "parts = 0");
     REFUSED(test.args.d_o.data = NULL, "d_o.data is NULL");
-    REFUSED(test.args.d_o.shape[3] = 4, "part_o[0] must have the shape of o");
-    REFUSED(test.args.d_lse.shape[1] = 2, "d_lse must have the rows of o");
-    REFUSED(test.t_d_o[1].shape[1] = 2, "part_d_o[1] must have the shape of the part");
+    REFUSED(test.args.d_o.shape[3] = 4, "part_o[0].shape[3] = 5 but d_o.shape[3] = 4");
+    REFUSED(test.args.d_lse.shape[1] = 2, "d_lse.shape[1] = 2 but d_o.shape[1] = 3");
+    REFUSED(test.t_d_o[1].shape[1] = 2, "part_d_o[1].shape[1] = 2 but part_o[1].shape[1] = 3");
     REFUSED(test.t_d_o[2].dtype = ATTN_I32,
-            "part_d_o.dtype = 6 (i32), must be f64, f32, f16 or bf16");
-    REFUSED(test.t_d_lse[2].dtype = ATTN_F16, "part_d_lse.dtype = 3 (f16), must be f64 or f32");
-    REFUSED(test.t_d_o[1].data = test.o[1], "part_d_o[1] overlaps d_o, d_lse or the part");
+            "part_d_o[2].dtype = 6 (i32), must be f64, f32, f16 or bf16");
+    REFUSED(test.t_d_lse[2].dtype = ATTN_F16, "part_d_lse[2].dtype = 3 (f16), must be f64 or f32");
+    REFUSED(test.t_d_o[1].data = test.o[1], "part_d_o[1] overlaps d_o, d_lse or a part");
     REFUSED(test.t_d_lse[1].data = test.d_lse, "part_d_lse[1] overlaps");
-    REFUSED(test.t_d_o[2].data = test.part_d_o[1], "part_d_o[2] overlaps another gradient");
+    REFUSED(test.t_d_o[0].data = test.o[2], "part_d_o[0] overlaps d_o, d_lse or a part");
+    REFUSED(test.t_d_lse[0].data = test.lse[1], "part_d_lse[0] overlaps d_o, d_lse or a part");
+    REFUSED(test.t_d_o[2].data = test.part_d_o[1], "part_d_o[1] overlaps another gradient");
+    REFUSED(test.t_d_o[2].data = test.part_d_o[0], "part_d_o[0] overlaps another gradient");
+    REFUSED(test.t_d_lse[2].data = test.part_d_lse[0], "part_d_lse[0] overlaps another gradient");
+    REFUSED(test.t_d_lse[1].data = test.part_d_o[0], "part_d_o[0] overlaps another gradient");
+    REFUSED(test.t_d_o[2].data = test.part_d_lse[1], "part_d_lse[1] overlaps another gradient");
 }
 
 int main(void)

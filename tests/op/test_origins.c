@@ -309,6 +309,11 @@ static void test_part_of_a_mask(void **state)
     const int64_t negative = -1;
     args.k_origin = attn_tensor_bshd(&negative, ATTN_I64, 1, 1, 1, 1);
     assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
+    args.q_origin = (attn_tensor){.data = NULL};
+    args.k_origin = attn_tensor_bshd(&row, ATTN_I64, 1, 1, 1, 1);
+    args.keep = attn_tensor_bshd(&row, ATTN_BOOL, 1, 1, 2, 4);
+    assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "keep and k_origin overlap"));
 }
 
 int main(void)

@@ -368,5 +368,5 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     plan_sums(plan, problem);
     attn_arena arena = {0};
     map_workspace(plan, problem, machine, &arena);
-    return attn_arena_room(&arena, &plan->workspace_bytes);
+    return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }

@@ -325,7 +325,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     TRY(attn_rotated_place(problem, NULL, &rotated));
     plan->rotated = attn_arena_take(&workspace, 1, 1, rotated.bytes);
     plan->table_bytes = attn_arena_take(&workspace, plan->threads, 1, plan->scratch.total);
-    return attn_arena_room(&workspace, &plan->workspace_bytes);
+    return attn_arena_room(&workspace, "workspace", &plan->workspace_bytes);
 }
 
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *problem)

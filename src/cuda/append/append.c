@@ -25,9 +25,7 @@ attn_status attn_cuda_append(const attn_cuda *cuda, const attn_problem *problem,
                              const attn_rotated *rotated, void *stream)
 {
     attn_cuda_append_params params = {.problem = *problem, .rotated = *rotated};
-    if (__builtin_mul_overflow(problem->q.shape[0], problem->q.shape[1], &params.rows)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the rows of q do not fit in 64 bits");
-    }
+    TRY(attn_count_rows("q", &problem->q, 2, &params.rows));
     params.k = factors_of(&problem->k_codes, &problem->k);
     params.v = factors_of(&problem->v_codes, &problem->v);
     if (params.rows > 0 && rotated->bytes > 0) {

@@ -274,7 +274,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
         plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
     }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
-    return attn_arena_room(&arena, &plan->workspace_bytes);
+    return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }
 
 static bool too_large(const attn_problem *problem, int64_t *rows)
