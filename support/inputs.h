@@ -41,6 +41,7 @@ double inputs_normal(uint64_t bits);
  *   equal    Q and K 0.5 everywhere, so that all scores are equal; V N(0, 1)
  *   positive Q, K, V and dO uniform in [0, 1)
  *   offset   Q and K N(0, 1); V and dO 1 + 0.1 N(0, 1)
+ *   rising   normal, with sizes of K that grow along the keys
  *   even     Q and K 0.5 everywhere; V and dO uniform in [1, 2)
  *   wild     by tensor, from the seed: 2^e (offset + spread N(0, 1)), e as far as products of the
  *            tensors stay in the type (inputs_wild); a constant where spread is 0

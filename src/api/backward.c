@@ -1,5 +1,5 @@
 /*
- * backward.c: the front door of the backward pass: copies and checks the arguments, and hands them
+ * backward.c: entry point of the backward pass: copies and checks the arguments, and hands them
  * to the context's device.
  */
 #include "api/args.h"

@@ -1,5 +1,5 @@
 /*
- * dropout.c: the front door of dropout's mask.
+ * dropout.c: entry point of dropout's mask.
  */
 #include "api/args.h"
 #include "api/context.h"

@@ -1,5 +1,5 @@
 /*
- * forward.c: the front door of the forward pass: copies and checks the arguments, and hands them to
+ * forward.c: entry point of the forward pass: copies and checks the arguments, and hands them to
  * the context's device.
  */
 #include "api/args.h"

@@ -1,5 +1,5 @@
 /*
- * merge.c: the front door of attn_merge.
+ * merge.c: entry points of attn_merge and its gradients.
  */
 #include "api/args.h"
 #include "api/context.h"

@@ -1,5 +1,5 @@
 /*
- * quantize.c: the front door of quantised tensors on their own.
+ * quantize.c: entry points of quantised tensors on their own.
  */
 #include "api/args.h"
 #include "api/context.h"

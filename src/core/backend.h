@@ -1,6 +1,6 @@
 /*
  * backend.h: the operations of a kind of device as a table: one for CPUs (cpu/backend.c), one for
- * GPUs (cuda/backend.c). The front door copies and checks arguments and calls through it.
+ * GPUs (cuda/backend.c). src/api copies and checks arguments and calls through it.
  */
 #ifndef ATTN_CORE_BACKEND_H
 #define ATTN_CORE_BACKEND_H

@@ -1,6 +1,6 @@
 /*
  * problem.h: the validated, normalised problem. Nothing is checked again after attn_problem_init,
- * and everything behind the front door takes this instead of the caller's arguments. No threads, no
+ * and everything behind src/api takes this instead of the caller's arguments. No threads, no
  * instruction sets, no CUDA.
  */
 #ifndef ATTN_CORE_PROBLEM_H

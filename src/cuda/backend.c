@@ -1,5 +1,5 @@
 /*
- * backend.c: the operations of a GPU as the front door calls them.
+ * backend.c: the operations of a GPU as src/api calls them.
  */
 #include "core/error.h"
 #include "core/overlap.h"

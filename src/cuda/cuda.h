@@ -1,5 +1,5 @@
 /*
- * cuda.h: the GPU as the front door sees it. In a build without GPU kernels absent.c answers.
+ * cuda.h: the GPU as src/api sees it. In a build without GPU kernels absent.c answers.
  */
 #ifndef ATTN_CUDA_CUDA_H
 #define ATTN_CUDA_CUDA_H

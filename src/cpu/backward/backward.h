@@ -1,5 +1,5 @@
 /*
- * backward.h: the backward pass on the CPU, as the front door sees it: plan (plan.h), then run; and
+ * backward.h: the backward pass on the CPU, as src/api sees it: plan (plan.h), then run; and
  * its loops besides the passes.
  */
 #ifndef ATTN_CPU_BACKWARD_H

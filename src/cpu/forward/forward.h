@@ -1,5 +1,5 @@
 /*
- * forward.h: the forward pass on the CPU, as the front door sees it: plan (plan.h), then run.
+ * forward.h: the forward pass on the CPU, as src/api sees it: plan (plan.h), then run.
  */
 #ifndef ATTN_CPU_FORWARD_H
 #define ATTN_CPU_FORWARD_H
