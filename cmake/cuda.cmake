@@ -1,7 +1,8 @@
 # cuda.cmake: the GPU part of the library, if nvcc is there. Sets cuda_sources. nvcc is needed to
 # build only: the kernels become images inside the library, and the driver is looked for at run
 # time.
-option(ATTN_CUDA "build kernels for NVIDIA GPUs (needs nvcc)" ON)
+set(ATTN_CUDA AUTO CACHE STRING
+  "kernels for NVIDIA GPUs: ON needs nvcc, AUTO builds them where there is one, OFF none")
 find_program(ATTN_NVCC nvcc HINTS /usr/local/cuda/bin)
 
 # attn_image(name architecture...): src/cuda/kernel/<operation>/<name>.cu -> <name>.fatbin. Fails on
@@ -23,6 +24,10 @@ function(attn_image name)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS
     ${image})
 endfunction()
+
+if(ATTN_CUDA STREQUAL ON AND (NOT ATTN_NVCC OR CMAKE_CROSSCOMPILING))
+  message(FATAL_ERROR "ATTN_CUDA=ON: no nvcc, or a build for another system (nvcc: ${ATTN_NVCC})")
+endif()
 
 # Without nvcc: the kernels run on the CPU (tests/emulate/cuda), and images are empty.
 option(ATTN_CUDA_EMULATED "the GPU's host code without kernels, for tests on an emulated GPU" OFF)
@@ -121,7 +126,7 @@ function(attn_emulated_gpu)
   set_target_properties(emulated_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emulated_gpu)
   target_link_libraries(emulated_gpu PRIVATE ${attn_threads})
-  set(run env LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/emulated_gpu)
+  set(run env ATTN_EMULATED_GPU=1 LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/emulated_gpu)
   attn_test(gpu.sm90 quick ${run} $<TARGET_FILE:attn_cli> check --device cuda
     ${folder}/problems.txt)
   attn_test(gpu.sm80 quick ${run} ATTN_EMULATED_CAPABILITY=80 $<TARGET_FILE:attn_cli> check

@@ -322,7 +322,8 @@ typedef struct attn_context attn_context;
  * device, or a cap this machine or build cannot honour), out of memory; *context is NULL then. */
 ATTN_API attn_status attn_context_create(const attn_context_config *config, attn_context **context);
 
-/* Joins the pool's threads and frees. No call may be in flight. NULL is allowed. */
+/* Joins the pool's threads and frees. No call may be in flight; of a GPU's context, what calls have
+ * enqueued must be finished, and no graph that holds it may be launched later. NULL is allowed. */
 ATTN_API void attn_context_destroy(attn_context *context);
 
 /* ---- Forward --------------------------------------------------------------------------------- */

@@ -27,12 +27,25 @@ static attn_status check_new(const char *name, const attn_tensor *tensor,
     return ATTN_OK;
 }
 
+/* True if lengths or positions are a tensor, which is not read here if it lies on a device. */
+static bool has_lengths(const attn_problem *problem)
+{
+    const attn_tensor *const tensors[] = {&problem->cu_q,   &problem->cu_k,  &problem->used_q,
+                                          &problem->used_k, &problem->pad_k, &problem->q_origin};
+    bool found = false;
+    for (int i = 0; i < 6; i++) {
+        found |= attn_tensor_present(tensors[i]);
+    }
+    return found;
+}
+
 /* Checks that the keys in use of every sequence include its new rows. *end = the end of all
  * positions; on a device, where lengths are not read, that of the first one. */
 static attn_status check_rows(const attn_problem *problem, bool append, int64_t *end)
 {
+    const bool unread = problem->device && has_lengths(problem);
     *end = problem->device && problem->q.shape[1] > 0;
-    for (int64_t b = 0; b < problem->batch && !problem->device; b++) {
+    for (int64_t b = 0; b < problem->batch && !unread; b++) {
         const attn_sequence sequence = attn_problem_sequence(problem, b);
         const int64_t first = attn_first_position(problem, &sequence);
         if (sequence.nq_used > sequence.nk && (append || first < 0)) {
@@ -41,7 +54,7 @@ static attn_status check_rows(const attn_problem *problem, bool append, int64_t 
                              (long long)b, (long long)sequence.nk, (long long)sequence.nq_used);
         }
         const int64_t last = sequence.nq_used > 0 ? first + sequence.nq_used : 0;
-        *end = last > *end ? last : *end;
+        *end = last > *end && !problem->device ? last : *end;
     }
     return ATTN_OK;
 }

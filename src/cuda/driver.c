@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OLDEST = 12000 }; /* cuLibraryLoadData, cuTensorMapEncodeTiled */
+enum { OLDEST = 12010 }; /* parameters of a kernel beyond 4 KB: those of attn_merge */
 
 static attn_driver table;
 static char failure[160]; /* the reason for a missing table; "" if there is one */

@@ -6,7 +6,8 @@
 
 #include "cuda/cuda.h"
 
-/* Kernels of one source, compiled into one image. */
+/* Kernels of one source, compiled into one image. Those before ATTN_CUDA_SM80 are for sm_90
+ * alone. */
 typedef enum attn_cuda_family {
     ATTN_CUDA_SM90,
     ATTN_CUDA_SM90_STEPS,
@@ -28,6 +29,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES,
     ATTN_CUDA_BACKWARD_SM90_ELEMENTS,
     ATTN_CUDA_BACKWARD_SM90_F32,
+    ATTN_CUDA_FEW_SHARED,
     ATTN_CUDA_SM80,
     ATTN_CUDA_SM80_DROPOUT,
     ATTN_CUDA_BACKWARD_SM80,
@@ -35,7 +37,6 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_CODES,
     ATTN_CUDA_FEW,
-    ATTN_CUDA_FEW_SHARED,
     ATTN_CUDA_BACKWARD_GENERIC,
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,

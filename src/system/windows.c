@@ -16,8 +16,12 @@ static DWORD WINAPI begin(void *arg)
     return 0;
 }
 
+/* Keeps the library that a thread runs in where it is, whoever unloads it. */
 bool attn_thread_start(attn_thread *thread)
 {
+    HMODULE module;
+    (void)GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_PIN | GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS,
+                             (LPCWSTR)(uintptr_t)begin, &module);
     thread->handle = CreateThread(NULL, 0, begin, thread, 0, NULL);
     return thread->handle != NULL;
 }

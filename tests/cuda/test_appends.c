@@ -125,6 +125,26 @@ static void test_refusals(void **state)
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     args.k_new = args.k;
     assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
+    args = step_args(true, false);
+    args.k.shape[1] = args.v.shape[1] = 2; /* shapes say that three new rows have no room .. */
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
+    args.seqused_k = attn_tensor_bshd(args.q.data, ATTN_I32, 2, 1, 1, 1); /* .. lengths do not */
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    attn_context_destroy(context);
+}
+
+/* Codes without a head of Q are nothing to do. */
+static void test_no_heads(void **state)
+{
+    attn_context *context;
+    attn_forward_args args = fake_args(ATTN_BF16, 1, 300, 128);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.k.dtype = args.v.dtype = ATTN_I8;
+    args.q.shape[2] = args.o.shape[2] = 0;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
 }
 
@@ -149,7 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),     cmocka_unit_test(test_rows),
         cmocka_unit_test(test_workspace), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_pages),
+        cmocka_unit_test(test_no_heads),  cmocka_unit_test(test_no_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void test_no_driver(void **state)
     assert_refused("finds no GPU it can use: no GPU");
     fake_reset();
     fake.version = 11080;
-    assert_refused("of version 11080, 12000 is needed");
+    assert_refused("of version 11080, 12010 is needed");
 }
 
 /* ---- Contexts -------------------------------------------------------------------------------- */

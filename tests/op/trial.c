@@ -178,13 +178,31 @@ double lse_bound(double largest_score)
     return 8 * 0x1p-24 * (1 + largest_score);
 }
 
+/* True for reasons that a machine has; the emulated GPU is never absent. */
+static bool may_lack_gpu(const char *failure)
+{
+    static const char *const reasons[] = {"no CUDA driver: ", "the CUDA driver ",
+                                          "has no GPU kernels", "or newer is needed"};
+    bool known = false;
+    for (int i = 0; i < 4; i++) {
+        known |= strstr(failure, reasons[i]) != NULL;
+    }
+    return known && getenv("ATTN_EMULATED_GPU") == NULL;
+}
+
 attn_context *trial_gpu(void)
 {
     const attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
     attn_context *context = NULL;
     const char *failure = gpu_open();
-    if (failure || attn_context_create(&config, &context) != ATTN_OK) {
-        printf("SKIP no GPU: %s\n", failure ? failure : attn_last_error());
+    if (!failure && attn_context_create(&config, &context) != ATTN_OK) {
+        failure = attn_last_error();
+    }
+    if (failure && !may_lack_gpu(failure)) {
+        fail_msg("%s", failure);
+    }
+    if (failure) {
+        printf("SKIP no GPU: %s\n", failure);
     }
     return context;
 }

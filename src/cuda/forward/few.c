@@ -34,6 +34,9 @@ const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cu
     if (problem->k.dtype != problem->v.dtype) {
         return "K and V are not of one type";
     }
+    if (problem->group == 0) {
+        return "there is no head of Q";
+    }
     if (attn_cuda_find_few(cuda, problem) < 0) {
         return "codes are for Q of bf16 and head dims up to 128";
     }
