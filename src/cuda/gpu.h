@@ -81,6 +81,6 @@ extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_st
     attn_image_backward_sm90_bias[], attn_image_backward_sm90_elements[],
     attn_image_backward_sm90_steps_tables[], attn_image_backward_sm90_steps[],
     attn_image_backward_sm90_f32[], attn_image_merge_generic[], attn_image_append_generic[],
-    attn_image_mask_generic[], attn_image_elements_generic[];
+    attn_image_mask_generic[], attn_image_starts_generic[], attn_image_elements_generic[];
 
 #endif

@@ -46,4 +46,5 @@ IMAGE(backward_sm90_f32);
 IMAGE(merge_generic);
 IMAGE(append_generic);
 IMAGE(mask_generic);
+IMAGE(starts_generic);
 IMAGE(elements_generic);

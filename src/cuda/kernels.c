@@ -241,6 +241,8 @@
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false, false},
 #define ATTN_MASK(name, kind) \
     {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false, false},
+#define ATTN_STARTS(name) \
+    {"attn_starts_" #name, ATTN_CUDA_STARTS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false, false},
 #define ATTN_ELEMENTS(name, kind) \
     {"attn_elements_" #name,      \
      ATTN_CUDA_ELEMENTWISE,       \

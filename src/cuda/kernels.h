@@ -41,6 +41,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,
     ATTN_CUDA_MASKS,
+    ATTN_CUDA_STARTS,
     ATTN_CUDA_ELEMENTWISE,
     ATTN_CUDA_FAMILIES
 } attn_cuda_family;
@@ -132,6 +133,7 @@ enum {
 #define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
 #define ATTN_MASK(...) +1
+#define ATTN_STARTS(...) +1
 #define ATTN_ELEMENTS(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"

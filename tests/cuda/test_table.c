@@ -62,6 +62,19 @@ static void test_masks(void **state)
     }
 }
 
+/* GPUs other than sm_90 load the images of all other families, which cmake/cuda.cmake compiles for
+ * every GPU by their names. */
+static void test_families(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        const bool alone = strstr(kernel->name, "sm90") || strstr(kernel->name, "shared") ||
+                           kernel->family == ATTN_CUDA_FEW_SHARED;
+        assert_int_equal(alone, kernel->family < ATTN_CUDA_SM80);
+    }
+}
+
 /* A plan is that of the call, whose tensors may have no memory yet. */
 static void test_plan_of_shapes(void **state)
 {
@@ -85,6 +98,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_plan_of_shapes),
+        cmocka_unit_test(test_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

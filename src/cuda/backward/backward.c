@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cuda/shape.h"
+#include "cuda/starts/starts.h"
 #include <stdio.h>
 
 static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
@@ -39,6 +40,8 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
 static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
                            unsigned char *workspace, void *stream)
 {
+    TRY(attn_cuda_starts_order(cuda, &plan->params.grads.problem, workspace + plan->starts_offset,
+                               stream));
     if ((plan->fast || plan->mma) && plan->clear_words > 0) {
         const uintptr_t from = (uintptr_t)(workspace + plan->bad_keys_offset);
         TRY(attn_driver_check(cuda->driver,

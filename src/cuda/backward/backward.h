@@ -36,6 +36,7 @@ typedef struct attn_cuda_grad_plan {
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
         turns_offset, sums_offset, key_turns_offset, key_sums_offset;
     uint64_t q_parts_offset, d_o_parts_offset;          /* split */
+    uint64_t starts_offset;                             /* of cu_seqlens in order */
     uint64_t peaks_offset, reach_offset, capped_offset; /* sizes for f16; 0: none */
     int64_t shares;                                     /* fast: items.shares */
     /* words from bad_keys_offset on, zero at first: notes, peaks, capped, ticket, a turn for each

@@ -11,6 +11,7 @@
 #include "core/overlap.h"
 #include "cuda/forward/forward.h"
 #include "cuda/shape.h"
+#include "cuda/starts/starts.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -274,6 +275,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
         plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
     }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
+    plan->starts_offset = attn_arena_take(&arena, 1, 1, attn_cuda_starts_bytes(problem));
     return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }
 

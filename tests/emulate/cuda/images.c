@@ -17,4 +17,5 @@ const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1]
     attn_image_backward_sm90_bias[1], attn_image_backward_sm90_tables[1],
     attn_image_backward_sm90_elements[1], attn_image_backward_sm90_steps_tables[1],
     attn_image_backward_sm90_steps[1], attn_image_backward_sm90_f32[1], attn_image_merge_generic[1],
-    attn_image_append_generic[1], attn_image_mask_generic[1], attn_image_elements_generic[1];
+    attn_image_append_generic[1], attn_image_mask_generic[1], attn_image_starts_generic[1],
+    attn_image_elements_generic[1];

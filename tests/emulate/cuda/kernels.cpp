@@ -111,6 +111,8 @@
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
 #elif defined(EMULATED_mask_generic)
 #define ATTN_MASK(name, ...) ENTRY(attn_mask_##name)
+#elif defined(EMULATED_starts_generic)
+#define ATTN_STARTS(name) ENTRY(attn_starts_##name)
 #elif defined(EMULATED_elements_generic)
 #define ATTN_ELEMENTS(name, ...) ENTRY(attn_elements_##name)
 #elif defined(EMULATED_merge_generic)
