@@ -413,7 +413,9 @@ typedef struct attn_forward_args {
     /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the
      * default stream. The call returns at once: no allocation, no copy, no synchronisation, so it
      * can be captured into a CUDA graph. Lengths and origins in the GPU's memory cannot be checked
-     * by the call: values outside their ranges are cut to them. CPU contexts: NULL. */
+     * by the call: values outside their ranges are cut to them. cu_seqlens that decrease: O of the
+     * forward pass means nothing, the backward pass takes the largest start so far. CPU contexts:
+     * NULL. */
     void *stream;
 
     /* Optional. Paged keys: k and v are pools of pages, (pages, page size, Hk, .), of any page size
