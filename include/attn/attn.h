@@ -297,8 +297,8 @@ typedef struct attn_context_config {
     uint64_t struct_size;
     /* attn_device; pointers in a call belong to this device, those of lengths too */
     int32_t device;
-    /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
-     * primary one is retained; calls use the calling thread's current one if it has one */
+    /* which GPU. Uses the creator's current CUDA context if it is on that GPU (it must outlive this
+     * one), else retains the primary one; calls use their thread's current one if it has one */
     int32_t device_ordinal;
     /* size of the context's own pool; 0 = one per core in the creating thread's affinity, or as
      * many as a quota of processor time allows (cpu.max of control groups, version 2) */
