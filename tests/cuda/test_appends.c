@@ -142,8 +142,11 @@ static void test_no_heads(void **state)
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     args.k.dtype = args.v.dtype = ATTN_I8;
+    args.k_scale = args.v_scale = attn_tensor_bshd(fake_memory(4), ATTN_F32, 1, 1, 1, 1);
     args.q.shape[2] = args.o.shape[2] = 0;
-    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    if (attn_forward(context, &args) != ATTN_OK) {
+        fail_msg("%s", attn_last_error());
+    }
     assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
 }
