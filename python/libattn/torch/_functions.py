@@ -41,7 +41,7 @@ def _cast(tensors):
     return [x if x is None or x.dtype == torch.float64 else x.to(dtype) for x in tensors]
 
 
-def _seed(dropout_p, generator=None):
+def seed_of(dropout_p, generator=None):
     """A seed by PyTorch's generator; torch.manual_seed makes it repeatable."""
     if not dropout_p:
         return None
@@ -127,7 +127,7 @@ def scaled_dot_product_attention(
             "causal": is_causal,
             "top_left": is_causal,
             "dropout_p": dropout_p,
-            "dropout_seed": _seed(dropout_p),
+            "dropout_seed": seed_of(dropout_p),
             "heads_first": True,
         },
     )[0]
@@ -230,7 +230,7 @@ def attention(
         "window_right": window_right,
         "softcap": softcap,
         "dropout_p": dropout_p,
-        "dropout_seed": _seed(dropout_p, generator),
+        "dropout_seed": seed_of(dropout_p, generator),
         "precise": precise,
         "bf16x3": bf16x3,
         "heads_first": layout == "bhsd",

@@ -85,11 +85,14 @@ def plain(tensors):
     return True
 
 
+def seed_number(seed):
+    """The seed in a tensor of int64, as a number from 0 to 2^64 - 1; None without one."""
+    return None if seed is None else int(seed.item()) & (2**64 - 1)
+
+
 def fields(options):
     """Keywords of the extension for options by their names; changes the dict."""
-    seed = options["dropout_seed"]
-    if seed is not None:
-        options["dropout_seed"] = int(seed.item()) & (2**64 - 1)
+    options["dropout_seed"] = seed_number(options["dropout_seed"])
     options["layout"] = "bhsd" if options.pop("heads_first") else "bshd"
     return options
 
