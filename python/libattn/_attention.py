@@ -133,8 +133,8 @@ def attention(
     No gradients are recorded: PyTorch's tensors that require some are refused where its autograd is
     on; libattn.torch.attention is for them.
 
-    Raises ValueError, TypeError, NotImplementedError (this device or build cannot) or MemoryError,
-    with the library's own sentence.
+    Raises ValueError, TypeError, NotImplementedError (this device or build cannot), MemoryError or
+    RuntimeError (a GPU failed), with the library's own sentence.
     """
     torch = _modules.get("torch")
     if torch is not None and type(q) is not np.ndarray and torch.is_grad_enabled():
@@ -301,6 +301,14 @@ class Quantised(NamedTuple):
 _CODES = {"int8": "int8", "int4": "uint8", "float8_e4m3fn": None, "float8_e5m2": None}
 
 
+def _columns(x: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array that has columns."""
+    shape = _arrays.shape_of(x, name)
+    if not shape:
+        raise ValueError(f"{name} has 0 axes; it must be (..., heads, d)")
+    return shape
+
+
 def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = False) -> Quantised:
     """x (..., heads, d), of three or four axes, as codes of 8 or 4 bits: for k and v of attention.
 
@@ -314,23 +322,25 @@ def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = Fals
     """
     if dtype not in _CODES:
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(_CODES)}")
-    shape = tuple(x.shape)
-    width = shape[-1]
+    *rows, width = _columns(x, "x")
     if dtype == "int4":
         if width % 2:
             raise ValueError(f"int4 has two codes a byte; x.shape[-1] = {width} is odd")
         width //= 2
-    codes = _arrays.make(x, (*shape[:-1], width), _CODES[dtype] or dtype)
-    scale = _arrays.make(x, (*shape[:-1], groups), "float32")
-    low = _arrays.make(x, (*shape[:-1], groups), "float32") if shift else None
+    codes = _arrays.make(x, (*rows, width), _CODES[dtype] or dtype)
+    scale = _arrays.make(x, (*rows, groups), "float32")
+    low = _arrays.make(x, (*rows, groups), "float32") if shift else None
     _core.quantize(x, codes, scale, low)
     return Quantised(codes, scale, low)
 
 
 def dequantize(codes: Any, scale: Any = None, shift: Any = None, *, dtype: str = "float32") -> Any:
     """The values of quantize's codes."""
-    width = codes.shape[-1] * (2 if "uint8" in str(codes.dtype) else 1)
-    x = _arrays.make(codes, (*codes.shape[:-1], width), dtype)
+    *rows, width = _columns(codes, "codes")
+    if isinstance(codes, memoryview):
+        codes = np.asarray(codes)
+    width *= 2 if "uint8" in str(codes.dtype) else 1
+    x = _arrays.make(codes, (*rows, width), dtype)
     _core.dequantize(x, codes, scale, shift)
     return x
 
@@ -366,8 +376,10 @@ def dropout_mask(
     A NumPy array, or `out`, an array of that shape, which may be on a GPU.
     """
     keep = np.empty(shape, bool) if out is None else out
-    if tuple(keep.shape) != tuple(shape):
-        raise ValueError(f"out has shape {tuple(keep.shape)}, wanted {tuple(shape)}")
-    origins = (_arrays.give(keep, np.array([x])) if x else None for x in (q_origin, k_origin))
-    _core.dropout_mask(keep, dropout_p, seed, offset, *origins)
+    found = _arrays.shape_of(keep, "out")
+    if found != tuple(shape):
+        raise ValueError(f"out has shape {found}, wanted {tuple(shape)}")
+    origins = [_arrays.lengths([x], f"{n}_origin") for n, x in (("q", q_origin), ("k", k_origin))]
+    places = (_arrays.give(keep, x) if x.any() else None for x in origins)
+    _core.dropout_mask(keep, dropout_p, seed, offset, *places)
     return keep

@@ -15,10 +15,10 @@ enum { GPUS_MAX = 16, VIEWS_MAX = 40, FIELDS_MAX = 64 };
 
 /* The state of the module; one per interpreter. */
 typedef struct core_state {
-    PyObject *ndarray, *empty, *asarray; /* of NumPy */
-    PyObject *dtypes[16];                /* NumPy's dtypes by attn_dtype; NULL: it has none */
-    PyObject *exchange_name;             /* "__dlpack_c_exchange_api__" */
-    PyObject *names[FIELDS_MAX];         /* the fields' names, interned */
+    PyObject *ndarray, *empty;   /* of NumPy */
+    PyObject *dtypes[16];        /* NumPy's dtypes by attn_dtype; NULL: it has none */
+    PyObject *exchange_name;     /* "__dlpack_c_exchange_api__" */
+    PyObject *names[FIELDS_MAX]; /* the fields' names, interned */
     PyObject *context_type;
     PyObject *default_context;  /* a Context, or NULL: the library's own */
     PyObject *gpus[GPUS_MAX];   /* a Context for each GPU in use, or NULL */
@@ -98,6 +98,13 @@ bool fields_intern(core_state *state);
 bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
                   PyObject *names);
 
+/* ---- values.c -------------------------------------------------------------------------------- */
+
+/* A whole number, by `name` in messages. False, with an exception: it is none, or too large. */
+bool value_whole(PyObject *value, const char *name, int64_t *number);
+bool value_whole32(PyObject *value, const char *name, int32_t *number);
+bool value_counter(PyObject *value, const char *name, uint64_t *number); /* from 0 on */
+
 /* ---- results.c ------------------------------------------------------------------------------- */
 
 bool results_allocate(core_call *call); /* results that are wanted and that the caller did not
@@ -151,7 +158,18 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments);
 PyObject *core_jax_handlers(PyObject *module, PyObject *unused);
 PyObject *core_layout(PyObject *module, PyObject *unused);
 
-/* Sets the exception of a status, with the library's sentence. Returns NULL. */
+/* ---- errors.c -------------------------------------------------------------------------------- */
+
+/* A field of attn.h and its name in Python. */
+typedef struct core_name {
+    const char *member, *name;
+} core_name;
+
+/* Sets the exception of a status, with the library's sentence. Returns NULL. other_axes: the axes
+ * of that sentence are not those of the caller. */
 PyObject *core_raise(attn_status status, bool other_axes);
+/* The same, with names that end with {NULL, NULL} put into the sentence. */
+PyObject *core_raise_named(attn_status status, bool other_axes, const core_name *names);
+PyObject *core_raise_call(attn_status status, const core_call *call);
 
 #endif

@@ -22,7 +22,8 @@ typedef enum field_kind {
 } field_kind;
 
 typedef struct field_spec {
-    const char *name; /* keyword, and name in messages */
+    const char *name;   /* keyword, and name in messages */
+    const char *member; /* in attn.h: the field, or the bit of flags */
     field_kind kind;
     axes axes;
     bool backward; /* in attn_backward_args */
