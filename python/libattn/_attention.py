@@ -216,13 +216,15 @@ def backward(
     """Gradients of a loss, given d_out = dL/dout and, if the LSE is used too, d_lse = dL/dlse.
 
     out and lse are those of attention(..., return_lse=True) with the same arguments; options are
-    its other keywords, unchanged. out_f32 is read in place of out where it is given: gradients of
-    16-bit inputs with outliers are several times more exact with it.
+    its other keywords, unchanged, of which return_lse means nothing here. out_f32 is read in place
+    of out where it is given: gradients of 16-bit inputs with outliers are several times more exact
+    with it.
 
     wrt: the inputs whose gradients are wanted, e.g. ("q", "bias"); all that were given if None.
     Each gradient has the shape and type of its input, summed over whatever it is broadcast along;
     the bias's own broadcast shape included.
     """
+    options.pop("return_lse", None)
     optional = ("bias", "alibi_slopes", "sinks")
     if wrt is None:
         wrt = ("q", "k", "v", *(name for name in optional if options.get(name) is not None))
@@ -277,17 +279,28 @@ class Plan(NamedTuple):
     weight_loss: float
 
 
-def plan(q: Any, k: Any, v: Any, *, backward: bool = False, **options: Any) -> Plan:
+def plan(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    backward: bool = False,
+    out: Any = None,
+    return_lse: bool = False,
+    **options: Any,
+) -> Plan:
     """The kernel that attention(q, k, v, **options), or its backward pass, would run, and why.
 
+    All keywords of attention are taken; out and return_lse say what the forward pass would write.
     Nothing is computed; the arrays' contents are not read, but for lengths.
     """
     if not backward:
-        return Plan(*_core.forward_plan(q=q, k=k, v=v, out=True, **options))
+        out = True if out is None else out
+        return Plan(*_core.forward_plan(q=q, k=k, v=v, out=out, lse=return_lse, **options))
     wants = {"dq": True, "dk": True, "dv": True}
     for name in ("bias", "alibi_slopes", "sinks"):
         wants["d_" + name] = options.get(name) is not None
-    return Plan(*_core.backward_plan(q=q, k=k, v=v, **wants, **options))
+    return Plan(*_core.backward_plan(q=q, k=k, v=v, out=out, **wants, **options))
 
 
 class Quantised(NamedTuple):
