@@ -31,7 +31,7 @@ def export(array: Any, name: str) -> Any:
 
 def shape_of(array: Any, name: str) -> tuple[int, ...]:
     """The shape of an array, or a refusal of what is none, by its name."""
-    if isinstance(array, memoryview) or hasattr(array, "dtype"):
+    if hasattr(array, "shape"):
         return tuple(array.shape)
     raise TypeError(f"{name} is a {type(array).__name__}; it must be an array (NumPy, PyTorch ...)")
 

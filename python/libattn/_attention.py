@@ -352,7 +352,7 @@ def dequantize(codes: Any, scale: Any = None, shift: Any = None, *, dtype: str =
     *rows, width = _columns(codes, "codes")
     if isinstance(codes, memoryview):
         codes = np.asarray(codes)
-    width *= 2 if "uint8" in str(codes.dtype) else 1
+    width *= 2 if "uint8" in str(getattr(codes, "dtype", None)) else 1
     x = _arrays.make(codes, (*rows, width), dtype)
     _core.dequantize(x, codes, scale, shift)
     return x

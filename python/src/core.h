@@ -42,6 +42,10 @@ typedef struct array_view {
 /* How an array's axes become the four axes of an attn_tensor. */
 typedef enum axes { AXES_ROWS, AXES_STATS, AXES_SCORES, AXES_HEADS, AXES_LENGTHS, AXES_TABLE } axes;
 
+/* How results of rows lie in memory where heads come first: sequences before heads, as a model
+ * reads them next; as those of PyTorch's own attention lie; or as their axes stand. */
+typedef enum row_memory { MEMORY_ROWS, MEMORY_PYTORCH, MEMORY_CONTIGUOUS } row_memory;
+
 /* A call under way: its arguments, and the objects to release after it. */
 typedef struct core_call {
     core_state *state;
@@ -50,6 +54,7 @@ typedef struct core_call {
     bool is_backward, is_plan;
     bool on_gpu;                /* of XLA */
     bool heads_first;           /* layout "bhsd" */
+    row_memory memory;          /* of the forward pass's results */
     bool varlen_rows;           /* some array of rows has 3 axes */
     PyObject *context, *chosen; /* chosen: the one of context_choose, to release */
     void *stream;
@@ -84,10 +89,10 @@ bool axes_map(const array_view *view, axes kind, bool heads_first, const char *n
 
 /* ---- allocate.c ------------------------------------------------------------------------------ */
 
-/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. sequence_first: of
- * shape (batch, heads, sequence, dim), in memory (batch, sequence, heads, dim) if its kind can. */
+/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. order: its four
+ * axes as they shall lie in memory, the fastest last, if its kind can; NULL: as they stand. */
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
-                        int32_t dtype, bool sequence_first, array_view *out);
+                        int32_t dtype, const int *order, array_view *out);
 /* Turns an array of allocate_like into the array that the caller gets. Steals it. */
 PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
                           PyObject *array);

@@ -88,6 +88,7 @@ const field_spec fields[F_COUNT] = {
     [F_PRECISE] = FLAG("precise", ATTN_PRECISE),
     [F_BF16X3] = FLAG("bf16x3", ATTN_BF16X3),
     [F_LAYOUT] = {"layout", "layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},
+    [F_MEMORY] = {"memory", "memory", FIELD_MEMORY, AXES_ROWS, false, 0, 0, -1},
     [F_CONTEXT] = {"context", "context", FIELD_CONTEXT, AXES_ROWS, false, 0, 0, -1},
     [F_STREAM] = {"stream", "stream", FIELD_STREAM, AXES_ROWS, false, 0, 0, -1},
 };

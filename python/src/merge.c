@@ -92,7 +92,7 @@ static merge_slot *give(merge_parts *parts, const merge_slot *like)
     slot->axes = like->axes;
     slot->like = like;
     slot->result =
-        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, false, &slot->view);
+        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, NULL, &slot->view);
     if (!slot->result)
         return NULL;
     parts->slot_count++;

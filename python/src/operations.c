@@ -56,7 +56,7 @@ static bool workspace(core_call *call)
     if (!bytes)
         return true;
     int64_t shape[1] = {(int64_t)bytes};
-    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, false, &call->workspace);
+    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, NULL, &call->workspace);
     if (!memory)
         return false;
     Py_XDECREF(call->workspace.owner);

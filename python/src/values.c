@@ -70,15 +70,40 @@ static bool set_window(core_call *call, const field_spec *field, PyObject *value
     return true;
 }
 
+/* Finds the place of a word in a list. */
+static bool choose(PyObject *value, const char *const words[], int count, int *place)
+{
+    for (*place = 0; *place < count; ++*place) {
+        if (PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, words[*place]))
+            return true;
+    }
+    return false;
+}
+
 static bool set_layout(core_call *call, PyObject *value)
 {
-    call->heads_first = PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bhsd");
-    if (call->heads_first)
-        return true;
-    if (PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bshd"))
-        return true;
-    PyErr_Format(PyExc_ValueError, "layout is %R; it must be 'bshd' or 'bhsd'", value);
-    return false;
+    static const char *const layouts[] = {"bshd", "bhsd"};
+    int place;
+    if (!choose(value, layouts, 2, &place)) {
+        PyErr_Format(PyExc_ValueError, "layout is %R; it must be 'bshd' or 'bhsd'", value);
+        return false;
+    }
+    call->heads_first = place;
+    return true;
+}
+
+static bool set_memory(core_call *call, PyObject *value)
+{
+    static const char *const memories[] = {
+        [MEMORY_ROWS] = "rows", [MEMORY_PYTORCH] = "pytorch", [MEMORY_CONTIGUOUS] = "contiguous"};
+    int place;
+    if (!choose(value, memories, 3, &place)) {
+        PyErr_Format(PyExc_ValueError, "memory is %R; it must be 'rows', 'pytorch' or 'contiguous'",
+                     value);
+        return false;
+    }
+    call->memory = place;
+    return true;
 }
 
 static bool set_array(core_call *call, int at, PyObject *value)
@@ -144,6 +169,8 @@ bool fields_set(core_call *call, int at, PyObject *value)
         return value_counter(value, field->name, fields_member(call, field));
     case FIELD_LAYOUT:
         return set_layout(call, value);
+    case FIELD_MEMORY:
+        return set_memory(call, value);
     case FIELD_CONTEXT:
         call->context = value;
         return true;
