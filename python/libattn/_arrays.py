@@ -1,6 +1,8 @@
 """Arrays that the extension cannot read or make by itself: called from C, rarely."""
 
 import sys
+from operator import index
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,26 @@ def export(array: Any, name: str) -> Any:
         f"{name} is a {type(array).__name__}; it must be an array with the buffer protocol or"
         " __dlpack__ (NumPy, PyTorch, JAX, CuPy ...)"
     )
+
+
+def shape_of(array: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array, or a refusal of what is none, by its name."""
+    if hasattr(array, "shape"):
+        return tuple(array.shape)
+    raise TypeError(f"{name} is a {type(array).__name__}; it must be an array (NumPy, PyTorch ...)")
+
+
+def lengths(value: Any, name: str) -> Any:
+    """A whole number, or a list of them, as an array of int64."""
+    try:
+        numbers = list(map(index, value)) if isinstance(value, (list, tuple)) else index(value)
+        return np.array(numbers, np.int64)
+    except TypeError:
+        raise TypeError(f"{name} is {short(value)}; it must be of whole numbers") from None
+    except OverflowError:
+        raise ValueError(
+            f"{name} is {short(value)}; it must be of whole numbers of 64 bits"
+        ) from None
 
 
 def _capsule(array: Any, name: str) -> Any:

@@ -133,8 +133,8 @@ def attention(
     No gradients are recorded: PyTorch's tensors that require some are refused where its autograd is
     on; libattn.torch.attention is for them.
 
-    Raises ValueError, TypeError, NotImplementedError (this device or build cannot) or MemoryError,
-    with the library's own sentence.
+    Raises ValueError, TypeError, NotImplementedError (this device or build cannot), MemoryError or
+    RuntimeError (a GPU failed), with the library's own sentence.
     """
     torch = _modules.get("torch")
     if torch is not None and type(q) is not np.ndarray and torch.is_grad_enabled():
@@ -216,13 +216,15 @@ def backward(
     """Gradients of a loss, given d_out = dL/dout and, if the LSE is used too, d_lse = dL/dlse.
 
     out and lse are those of attention(..., return_lse=True) with the same arguments; options are
-    its other keywords, unchanged. out_f32 is read in place of out where it is given: gradients of
-    16-bit inputs with outliers are several times more exact with it.
+    its other keywords, unchanged, of which return_lse means nothing here. out_f32 is read in place
+    of out where it is given: gradients of 16-bit inputs with outliers are several times more exact
+    with it.
 
     wrt: the inputs whose gradients are wanted, e.g. ("q", "bias"); all that were given if None.
     Each gradient has the shape and type of its input, summed over whatever it is broadcast along;
     the bias's own broadcast shape included.
     """
+    options.pop("return_lse", None)
     optional = ("bias", "alibi_slopes", "sinks")
     if wrt is None:
         wrt = ("q", "k", "v", *(name for name in optional if options.get(name) is not None))
@@ -277,17 +279,28 @@ class Plan(NamedTuple):
     weight_loss: float
 
 
-def plan(q: Any, k: Any, v: Any, *, backward: bool = False, **options: Any) -> Plan:
+def plan(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    backward: bool = False,
+    out: Any = None,
+    return_lse: bool = False,
+    **options: Any,
+) -> Plan:
     """The kernel that attention(q, k, v, **options), or its backward pass, would run, and why.
 
+    All keywords of attention are taken; out and return_lse say what the forward pass would write.
     Nothing is computed; the arrays' contents are not read, but for lengths.
     """
     if not backward:
-        return Plan(*_core.forward_plan(q=q, k=k, v=v, out=True, **options))
+        out = True if out is None else out
+        return Plan(*_core.forward_plan(q=q, k=k, v=v, out=out, lse=return_lse, **options))
     wants = {"dq": True, "dk": True, "dv": True}
     for name in ("bias", "alibi_slopes", "sinks"):
         wants["d_" + name] = options.get(name) is not None
-    return Plan(*_core.backward_plan(q=q, k=k, v=v, **wants, **options))
+    return Plan(*_core.backward_plan(q=q, k=k, v=v, out=out, **wants, **options))
 
 
 class Quantised(NamedTuple):
@@ -299,6 +312,14 @@ class Quantised(NamedTuple):
 
 
 _CODES = {"int8": "int8", "int4": "uint8", "float8_e4m3fn": None, "float8_e5m2": None}
+
+
+def _columns(x: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array that has columns."""
+    shape = _arrays.shape_of(x, name)
+    if not shape:
+        raise ValueError(f"{name} has 0 axes; it must be (..., heads, d)")
+    return shape
 
 
 def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = False) -> Quantised:
@@ -314,23 +335,25 @@ def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = Fals
     """
     if dtype not in _CODES:
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(_CODES)}")
-    shape = tuple(x.shape)
-    width = shape[-1]
+    *rows, width = _columns(x, "x")
     if dtype == "int4":
         if width % 2:
             raise ValueError(f"int4 has two codes a byte; x.shape[-1] = {width} is odd")
         width //= 2
-    codes = _arrays.make(x, (*shape[:-1], width), _CODES[dtype] or dtype)
-    scale = _arrays.make(x, (*shape[:-1], groups), "float32")
-    low = _arrays.make(x, (*shape[:-1], groups), "float32") if shift else None
+    codes = _arrays.make(x, (*rows, width), _CODES[dtype] or dtype)
+    scale = _arrays.make(x, (*rows, groups), "float32")
+    low = _arrays.make(x, (*rows, groups), "float32") if shift else None
     _core.quantize(x, codes, scale, low)
     return Quantised(codes, scale, low)
 
 
 def dequantize(codes: Any, scale: Any = None, shift: Any = None, *, dtype: str = "float32") -> Any:
     """The values of quantize's codes."""
-    width = codes.shape[-1] * (2 if "uint8" in str(codes.dtype) else 1)
-    x = _arrays.make(codes, (*codes.shape[:-1], width), dtype)
+    *rows, width = _columns(codes, "codes")
+    if isinstance(codes, memoryview):
+        codes = np.asarray(codes)
+    width *= 2 if "uint8" in str(getattr(codes, "dtype", None)) else 1
+    x = _arrays.make(codes, (*rows, width), dtype)
     _core.dequantize(x, codes, scale, shift)
     return x
 
@@ -366,8 +389,10 @@ def dropout_mask(
     A NumPy array, or `out`, an array of that shape, which may be on a GPU.
     """
     keep = np.empty(shape, bool) if out is None else out
-    if tuple(keep.shape) != tuple(shape):
-        raise ValueError(f"out has shape {tuple(keep.shape)}, wanted {tuple(shape)}")
-    origins = (_arrays.give(keep, np.array([x])) if x else None for x in (q_origin, k_origin))
-    _core.dropout_mask(keep, dropout_p, seed, offset, *origins)
+    found = _arrays.shape_of(keep, "out")
+    if found != tuple(shape):
+        raise ValueError(f"out has shape {found}, wanted {tuple(shape)}")
+    origins = [_arrays.lengths([x], f"{n}_origin") for n, x in (("q", q_origin), ("k", k_origin))]
+    places = (_arrays.give(keep, x) if x.any() else None for x in origins)
+    _core.dropout_mask(keep, dropout_p, seed, offset, *places)
     return keep

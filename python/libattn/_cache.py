@@ -1,7 +1,6 @@
 """A cache of keys and values in pages that sequences share."""
 
 from collections.abc import Callable, Iterable
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ class Cache:
         }
 
     def _tables(self, sequences: Iterable[int]) -> tuple[Any, Any]:
-        numbers = np.fromiter(map(index, sequences), np.int64)
+        numbers = _arrays.lengths(list(sequences), "sequences")
         table = np.empty((len(numbers), self._columns), np.int32)
         lengths = np.empty(len(numbers), np.int64)
         self._cache.view(numbers, table, lengths)

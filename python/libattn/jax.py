@@ -141,7 +141,8 @@ def _differentiable(options):
     def forward(primals):
         inputs = {name: x.value for name, x in primals.items()}
         needed = {n: () for n in _DIFFERENTIABLE if n in primals and primals[n].perturbed}
-        # GPUs give no result in float32 beside 16 bits.
+        # On GPUs a result in float32 beside 16 bits costs a launch, and keeps short calls from
+        # their own kernels. A traced call knows no device: JAX's default is where most calls run.
         half = inputs["q"].dtype in (jnp.float16, jnp.bfloat16) and jax.default_backend() == "cpu"
         names = ("out", "lse", "out_f32") if half else ("out", "lse")
         values = _pass(_FORWARD, names, options)(inputs)
@@ -206,7 +207,8 @@ def attention(
     Keywords, shapes and semantics are those of libattn.attention; dropout_key is a key of
     jax.random. Gradients: of q, k, v, bias (in its own broadcast shape), alibi_slopes and sinks,
     through the LSE too. Arrays may be traced; softmax_scale, softcap, windows and dropout_p are
-    numbers. Dropout is refused on a GPU.
+    numbers. Dropout is refused on a GPU. 16-bit inputs keep their result in float32 for the
+    backward pass, whose gradients are more exact for it, where JAX's default backend is the CPU.
     """
     batch = jnp.shape(q)[0]
     if dropout_p and dropout_key is None:

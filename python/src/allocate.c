@@ -35,8 +35,7 @@ static void set_error(void *user, const char *kind, const char *message)
     PyErr_SetString(PyExc_MemoryError, message);
 }
 
-/* An array with its two middle axes exchanged: (batch, heads, sequence, dim) over memory of (batch,
- * sequence, heads, dim), which is how a model reads it next. */
+/* An array whose axes stand in another order than in memory. */
 typedef struct turned_array {
     dl_managed_versioned managed, *whole;
     int64_t shape[4], stride[4];
@@ -50,10 +49,9 @@ static void turned_free(dl_managed_versioned *managed)
     free(turned);
 }
 
-/* Takes the array. NULL, and no exception: no memory. */
-static dl_managed_versioned *turn(dl_managed_versioned *whole)
+/* Takes an array, and makes its axis i axis order[i]. NULL, and no exception: no memory. */
+static dl_managed_versioned *turn(dl_managed_versioned *whole, const int *order)
 {
-    static const int from[4] = {0, 2, 1, 3};
     turned_array *turned = malloc(sizeof *turned);
     if (!turned) {
         if (whole->deleter)
@@ -63,8 +61,8 @@ static dl_managed_versioned *turn(dl_managed_versioned *whole)
     array_view view;
     view_from_dlpack(&whole->tensor, &view);
     for (int i = 0; i < 4; i++) {
-        turned->shape[i] = view.shape[from[i]];
-        turned->stride[i] = view.stride[from[i]];
+        turned->shape[order[i]] = view.shape[i];
+        turned->stride[order[i]] = view.stride[i];
     }
     turned->whole = whole;
     turned->managed = *whole;
@@ -120,12 +118,11 @@ static bool is_kept(const dl_tensor *prototype, uint64_t *bytes)
 }
 
 static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *shape, int32_t dtype,
-                             bool sequence_first, array_view *out)
+                             const int *order, array_view *out)
 {
     int64_t extents[4];
-    memcpy(extents, shape, (size_t)ndim * sizeof *shape);
-    if (sequence_first)
-        extents[1] = shape[2], extents[2] = shape[1];
+    for (int i = 0; i < ndim; i++)
+        extents[i] = shape[order ? order[i] : i];
     dl_tensor prototype = {
         .device = like->device, .ndim = ndim, .dtype = dlpack_dtype(dtype), .shape = extents};
     dl_managed_versioned *managed = NULL;
@@ -138,7 +135,7 @@ static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *sh
             PyErr_NoMemory();
         return NULL;
     }
-    if (sequence_first && !(managed = turn(managed)))
+    if (order && !(managed = turn(managed, order)))
         return PyErr_NoMemory();
     view_from_dlpack(&managed->tensor, out);
     out->dtype = dtype;
@@ -200,11 +197,11 @@ static PyObject *by_arrays(core_state *state, const array_view *like, int ndim,
 }
 
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
-                        int32_t dtype, bool sequence_first, array_view *out)
+                        int32_t dtype, const int *order, array_view *out)
 {
     memset(out, 0, offsetof(array_view, buffer));
     if (like->exchange)
-        return by_exchange(like, ndim, shape, dtype, sequence_first, out);
+        return by_exchange(like, ndim, shape, dtype, order, out);
     if (like->device.type == DL_CPU)
         return by_numpy(state, ndim, shape, dtype, out);
     return by_arrays(state, like, ndim, shape, dtype, out);

@@ -89,12 +89,13 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     static char *names[] = {"k",       "v",       "sequences", "length",      "k_scale", "k_shift",
                             "v_scale", "v_shift", "copy",      "heads_first", NULL};
     PyObject *arrays[POOLS] = {Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
-    PyObject *copy = Py_None;
-    long long sequences, length;
+    PyObject *copy = Py_None, *most, *longest;
+    int64_t sequences, length;
     int heads_first = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOLL|OOOOOp:Cache", names, &arrays[0],
-                                     &arrays[1], &sequences, &length, &arrays[2], &arrays[3],
-                                     &arrays[4], &arrays[5], &copy, &heads_first)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOO|OOOOOp:Cache", names, &arrays[0],
+                                     &arrays[1], &most, &longest, &arrays[2], &arrays[3],
+                                     &arrays[4], &arrays[5], &copy, &heads_first) ||
+        !value_whole(most, "sequences", &sequences) || !value_whole(longest, "length", &length)) {
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -138,6 +139,16 @@ static void cache_dealloc(PyObject *object)
 
 /* ---- Methods --------------------------------------------------------------------------------- */
 
+/* Reads a method's arguments: a sequence and, by its name, another number or NULL. */
+static bool parse(PyObject *arguments, const char *format, int64_t *sequence, const char *name,
+                  int64_t *number)
+{
+    PyObject *first, *second;
+    return PyArg_ParseTuple(arguments, format, &first, &second) &&
+           value_whole(first, "sequence", sequence) &&
+           (!number || value_whole(second, name, number));
+}
+
 /* Ends a method: value, unless the status or the callable says otherwise. Steals it. */
 static PyObject *finish(attn_status status, PyObject *value)
 {
@@ -158,8 +169,8 @@ static PyObject *cache_alloc(PyObject *object, PyObject *unused)
 
 static PyObject *cache_free(PyObject *object, PyObject *arguments)
 {
-    long long sequence;
-    if (!PyArg_ParseTuple(arguments, "L:free", &sequence))
+    int64_t sequence;
+    if (!parse(arguments, "O:free", &sequence, NULL, NULL))
         return NULL;
     attn_status status;
     Py_BEGIN_ALLOW_THREADS status = attn_cache_free(of(object)->cache, sequence);
@@ -168,8 +179,8 @@ static PyObject *cache_free(PyObject *object, PyObject *arguments)
 
 static PyObject *cache_fork(PyObject *object, PyObject *arguments)
 {
-    long long sequence, length;
-    if (!PyArg_ParseTuple(arguments, "LL:fork", &sequence, &length))
+    int64_t sequence, length;
+    if (!parse(arguments, "OO:fork", &sequence, "length", &length))
         return NULL;
     int64_t forked = -1;
     attn_status status;
@@ -179,8 +190,8 @@ static PyObject *cache_fork(PyObject *object, PyObject *arguments)
 
 static PyObject *cache_extend(PyObject *object, PyObject *arguments)
 {
-    long long sequence, rows;
-    if (!PyArg_ParseTuple(arguments, "LL:extend", &sequence, &rows))
+    int64_t sequence, rows;
+    if (!parse(arguments, "OO:extend", &sequence, "rows", &rows))
         return NULL;
     attn_status status;
     Py_BEGIN_ALLOW_THREADS status = attn_cache_extend(of(object)->cache, sequence, rows);
@@ -189,8 +200,8 @@ static PyObject *cache_extend(PyObject *object, PyObject *arguments)
 
 static PyObject *cache_truncate(PyObject *object, PyObject *arguments)
 {
-    long long sequence, length;
-    if (!PyArg_ParseTuple(arguments, "LL:truncate", &sequence, &length))
+    int64_t sequence, length;
+    if (!parse(arguments, "OO:truncate", &sequence, "length", &length))
         return NULL;
     attn_status status;
     Py_BEGIN_ALLOW_THREADS status = attn_cache_truncate(of(object)->cache, sequence, length);

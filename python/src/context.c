@@ -31,9 +31,12 @@ static PyObject *context_new(PyTypeObject *type, PyObject *arguments, PyObject *
 {
     static char *names[] = {"device", "ordinal", "threads", "cpu", NULL};
     const char *device = "cpu";
+    PyObject *ordinal = NULL, *threads = NULL;
     attn_context_config config = {.struct_size = sizeof config};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|siiz:Context", names, &device,
-                                     &config.device_ordinal, &config.threads, &config.cpu)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|sOOz:Context", names, &device, &ordinal,
+                                     &threads, &config.cpu) ||
+        (ordinal && !value_whole32(ordinal, "ordinal", &config.device_ordinal)) ||
+        (threads && !value_whole32(threads, "threads", &config.threads))) {
         return NULL;
     }
     if (!strcmp(device, "cuda")) {

@@ -15,10 +15,10 @@ enum { GPUS_MAX = 16, VIEWS_MAX = 40, FIELDS_MAX = 64 };
 
 /* The state of the module; one per interpreter. */
 typedef struct core_state {
-    PyObject *ndarray, *empty, *asarray; /* of NumPy */
-    PyObject *dtypes[16];                /* NumPy's dtypes by attn_dtype; NULL: it has none */
-    PyObject *exchange_name;             /* "__dlpack_c_exchange_api__" */
-    PyObject *names[FIELDS_MAX];         /* the fields' names, interned */
+    PyObject *ndarray, *empty;   /* of NumPy */
+    PyObject *dtypes[16];        /* NumPy's dtypes by attn_dtype; NULL: it has none */
+    PyObject *exchange_name;     /* "__dlpack_c_exchange_api__" */
+    PyObject *names[FIELDS_MAX]; /* the fields' names, interned */
     PyObject *context_type;
     PyObject *default_context;  /* a Context, or NULL: the library's own */
     PyObject *gpus[GPUS_MAX];   /* a Context for each GPU in use, or NULL */
@@ -42,6 +42,10 @@ typedef struct array_view {
 /* How an array's axes become the four axes of an attn_tensor. */
 typedef enum axes { AXES_ROWS, AXES_STATS, AXES_SCORES, AXES_HEADS, AXES_LENGTHS, AXES_TABLE } axes;
 
+/* How results of rows lie in memory where heads come first: sequences before heads, as a model
+ * reads them next; as those of PyTorch's own attention lie; or as their axes stand. */
+typedef enum row_memory { MEMORY_ROWS, MEMORY_PYTORCH, MEMORY_CONTIGUOUS } row_memory;
+
 /* A call under way: its arguments, and the objects to release after it. */
 typedef struct core_call {
     core_state *state;
@@ -50,6 +54,7 @@ typedef struct core_call {
     bool is_backward, is_plan;
     bool on_gpu;                /* of XLA */
     bool heads_first;           /* layout "bhsd" */
+    row_memory memory;          /* of the forward pass's results */
     bool varlen_rows;           /* some array of rows has 3 axes */
     PyObject *context, *chosen; /* chosen: the one of context_choose, to release */
     void *stream;
@@ -84,10 +89,10 @@ bool axes_map(const array_view *view, axes kind, bool heads_first, const char *n
 
 /* ---- allocate.c ------------------------------------------------------------------------------ */
 
-/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. sequence_first: of
- * shape (batch, heads, sequence, dim), in memory (batch, sequence, heads, dim) if its kind can. */
+/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. order: its four
+ * axes as they shall lie in memory, the fastest last, if its kind can; NULL: as they stand. */
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
-                        int32_t dtype, bool sequence_first, array_view *out);
+                        int32_t dtype, const int *order, array_view *out);
 /* Turns an array of allocate_like into the array that the caller gets. Steals it. */
 PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
                           PyObject *array);
@@ -97,6 +102,13 @@ PyObject *allocate_finish(core_state *state, const array_view *like, const array
 bool fields_intern(core_state *state);
 bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
                   PyObject *names);
+
+/* ---- values.c -------------------------------------------------------------------------------- */
+
+/* A whole number, by `name` in messages. False, with an exception: it is none, or too large. */
+bool value_whole(PyObject *value, const char *name, int64_t *number);
+bool value_whole32(PyObject *value, const char *name, int32_t *number);
+bool value_counter(PyObject *value, const char *name, uint64_t *number); /* from 0 on */
 
 /* ---- results.c ------------------------------------------------------------------------------- */
 
@@ -151,7 +163,18 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments);
 PyObject *core_jax_handlers(PyObject *module, PyObject *unused);
 PyObject *core_layout(PyObject *module, PyObject *unused);
 
-/* Sets the exception of a status, with the library's sentence. Returns NULL. */
+/* ---- errors.c -------------------------------------------------------------------------------- */
+
+/* A field of attn.h and its name in Python. */
+typedef struct core_name {
+    const char *member, *name;
+} core_name;
+
+/* Sets the exception of a status, with the library's sentence. Returns NULL. other_axes: the axes
+ * of that sentence are not those of the caller. */
 PyObject *core_raise(attn_status status, bool other_axes);
+/* The same, with names that end with {NULL, NULL} put into the sentence. */
+PyObject *core_raise_named(attn_status status, bool other_axes, const core_name *names);
+PyObject *core_raise_call(attn_status status, const core_call *call);
 
 #endif

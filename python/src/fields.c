@@ -5,29 +5,34 @@
 
 #include <string.h>
 
-#define IN(name, axes, member)                                                     \
-    {                                                                              \
-        name, FIELD_INPUT, axes, false, offsetof(attn_forward_args, member), 0, -1 \
+#define IN(name, axes, member)                                                              \
+    {                                                                                       \
+        name, #member, FIELD_INPUT, axes, false, offsetof(attn_forward_args, member), 0, -1 \
     }
-#define COUNTS(name, member)                                                                 \
+#define COUNTS(name, member)                                                                       \
+    {                                                                                              \
+        name, #member, FIELD_LENGTHS, AXES_LENGTHS, false, offsetof(attn_forward_args, member), 0, \
+            -1                                                                                     \
+    }
+#define OUT(name, axes, member)                                                               \
+    {                                                                                         \
+        name, #member, FIELD_RESULT, axes, false, offsetof(attn_forward_args, member), 0, F_Q \
+    }
+#define GRAD_IN(name, axes, member)                                                         \
+    {                                                                                       \
+        name, #member, FIELD_INPUT, axes, true, offsetof(attn_backward_args, member), 0, -1 \
+    }
+#define GRAD(name, axes, member, like)                                                           \
+    {                                                                                            \
+        name, #member, FIELD_GRADIENT, axes, true, offsetof(attn_backward_args, member), 0, like \
+    }
+#define OPTION(name, kind, member, flag)                                                     \
     {                                                                                        \
-        name, FIELD_LENGTHS, AXES_LENGTHS, false, offsetof(attn_forward_args, member), 0, -1 \
+        name, #member, kind, AXES_ROWS, false, offsetof(attn_forward_args, member), flag, -1 \
     }
-#define OUT(name, axes, member)                                                      \
-    {                                                                                \
-        name, FIELD_RESULT, axes, false, offsetof(attn_forward_args, member), 0, F_Q \
-    }
-#define GRAD_IN(name, axes, member)                                                \
-    {                                                                              \
-        name, FIELD_INPUT, axes, true, offsetof(attn_backward_args, member), 0, -1 \
-    }
-#define GRAD(name, axes, member, like)                                                  \
-    {                                                                                   \
-        name, FIELD_GRADIENT, axes, true, offsetof(attn_backward_args, member), 0, like \
-    }
-#define OPTION(name, kind, member, flag)                                            \
-    {                                                                               \
-        name, kind, AXES_ROWS, false, offsetof(attn_forward_args, member), flag, -1 \
+#define FLAG(name, flag)                                                                        \
+    {                                                                                           \
+        name, #flag, FIELD_FLAG, AXES_ROWS, false, offsetof(attn_forward_args, flags), flag, -1 \
     }
 
 const field_spec fields[F_COUNT] = {
@@ -68,8 +73,8 @@ const field_spec fields[F_COUNT] = {
     [F_D_SLOPES] = GRAD("d_alibi_slopes", AXES_HEADS, d_alibi_slopes, F_SLOPES),
     [F_D_SINKS] = GRAD("d_sinks", AXES_HEADS, d_sinks, F_SINKS),
     [F_SCALE] = OPTION("softmax_scale", FIELD_SCALE, softmax_scale, ATTN_SCALE),
-    [F_CAUSAL] = OPTION("causal", FIELD_FLAG, flags, ATTN_CAUSAL),
-    [F_TOP_LEFT] = OPTION("top_left", FIELD_FLAG, flags, ATTN_TOP_LEFT),
+    [F_CAUSAL] = FLAG("causal", ATTN_CAUSAL),
+    [F_TOP_LEFT] = FLAG("top_left", ATTN_TOP_LEFT),
     [F_WINDOW_LEFT] = OPTION("window_left", FIELD_WINDOW, window_left, ATTN_WINDOW),
     [F_WINDOW_RIGHT] = OPTION("window_right", FIELD_WINDOW, window_right, ATTN_WINDOW),
     [F_SOFTCAP] = OPTION("softcap", FIELD_NUMBER, softcap, 0),
@@ -78,13 +83,14 @@ const field_spec fields[F_COUNT] = {
     [F_OFFSET] = OPTION("dropout_offset", FIELD_COUNTER, dropout_offset, 0),
     [F_ROPE_BASE] = OPTION("rope_base", FIELD_NUMBER, rope_base, 0),
     [F_ROPE_DIMS] = OPTION("rope_dims", FIELD_COUNTER, rope_dims, 0),
-    [F_ROPE_INTERLEAVED] = OPTION("rope_interleaved", FIELD_FLAG, flags, ATTN_ROPE_INTERLEAVED),
-    [F_SHARES_PAGES] = OPTION("shares_pages", FIELD_FLAG, flags, ATTN_SHARES_PAGES),
-    [F_PRECISE] = OPTION("precise", FIELD_FLAG, flags, ATTN_PRECISE),
-    [F_BF16X3] = OPTION("bf16x3", FIELD_FLAG, flags, ATTN_BF16X3),
-    [F_LAYOUT] = {"layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},
-    [F_CONTEXT] = {"context", FIELD_CONTEXT, AXES_ROWS, false, 0, 0, -1},
-    [F_STREAM] = {"stream", FIELD_STREAM, AXES_ROWS, false, 0, 0, -1},
+    [F_ROPE_INTERLEAVED] = FLAG("rope_interleaved", ATTN_ROPE_INTERLEAVED),
+    [F_SHARES_PAGES] = FLAG("shares_pages", ATTN_SHARES_PAGES),
+    [F_PRECISE] = FLAG("precise", ATTN_PRECISE),
+    [F_BF16X3] = FLAG("bf16x3", ATTN_BF16X3),
+    [F_LAYOUT] = {"layout", "layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},
+    [F_MEMORY] = {"memory", "memory", FIELD_MEMORY, AXES_ROWS, false, 0, 0, -1},
+    [F_CONTEXT] = {"context", "context", FIELD_CONTEXT, AXES_ROWS, false, 0, 0, -1},
+    [F_STREAM] = {"stream", "stream", FIELD_STREAM, AXES_ROWS, false, 0, 0, -1},
 };
 
 bool fields_intern(core_state *state)
@@ -124,142 +130,6 @@ void *fields_member(core_call *call, const field_spec *field)
 {
     return field->backward ? (char *)&call->backward + field->offset
                            : (char *)&call->forward + field->offset;
-}
-
-/* ---- Values ---------------------------------------------------------------------------------- */
-
-/* A conversion's error, with the argument's name. */
-static bool refuse(const char *name, PyObject *value, const char *wanted)
-{
-    PyObject *kind = PyErr_ExceptionMatches(PyExc_TypeError)       ? PyExc_TypeError
-                     : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError
-                                                                   : NULL;
-    if (kind) {
-        PyErr_Clear();
-        PyErr_Format(kind, "%s is %R; it must be %s", name, value, wanted);
-    }
-    return false;
-}
-
-static bool set_number(core_call *call, const field_spec *field, PyObject *value)
-{
-    double number = PyFloat_AsDouble(value);
-    if (number == -1 && PyErr_Occurred())
-        return refuse(field->name, value, "a number");
-    *(double *)fields_member(call, field) = number;
-    call->forward.flags |= field->flag;
-    return true;
-}
-
-static bool set_flag(core_call *call, const field_spec *field, PyObject *value)
-{
-    int truth = PyObject_IsTrue(value);
-    if (truth > 0)
-        call->forward.flags |= field->flag;
-    return truth >= 0;
-}
-
-static bool set_window(core_call *call, const field_spec *field, PyObject *value)
-{
-    int64_t bound = PyLong_AsLongLong(value);
-    if (bound == -1 && PyErr_Occurred())
-        return refuse(field->name, value, "a whole number of 64 bits");
-    *(int64_t *)fields_member(call, field) = bound;
-    if (bound >= 0)
-        call->forward.flags |= field->flag;
-    return true;
-}
-
-static bool set_counter(core_call *call, const field_spec *field, PyObject *value)
-{
-    uint64_t number = PyLong_AsUnsignedLongLong(value);
-    if (PyErr_Occurred())
-        return refuse(field->name, value, "a whole number from 0 to 2^64 - 1");
-    *(uint64_t *)fields_member(call, field) = number;
-    return true;
-}
-
-static bool set_layout(core_call *call, PyObject *value)
-{
-    call->heads_first = PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bhsd");
-    if (call->heads_first)
-        return true;
-    if (PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bshd"))
-        return true;
-    PyErr_Format(PyExc_ValueError, "layout is %R; it must be 'bshd' or 'bhsd'", value);
-    return false;
-}
-
-static bool set_array(core_call *call, int at, PyObject *value)
-{
-    const field_spec *field = &fields[at];
-    PyObject *made = NULL;
-    if (field->kind == FIELD_LENGTHS &&
-        (PyLong_Check(value) || PyList_Check(value) || PyTuple_Check(value))) {
-        made = PyObject_CallFunction(call->state->asarray, "Os", value, "int64");
-        if (!made)
-            return false;
-        value = made;
-    }
-    array_view *view = &call->views[call->count];
-    call->field_view[at] = call->count++;
-    bool taken = view_take(call->state, value, field->name, view);
-    if (made && taken)
-        view->owner = made;
-    else
-        Py_XDECREF(made);
-    return taken;
-}
-
-static bool set_result(core_call *call, int at, PyObject *value)
-{
-    if (value == Py_False)
-        return true;
-    if (value == Py_True) {
-        call->wanted[at] = true;
-        return true;
-    }
-    if (!set_array(call, at, value))
-        return false;
-    if (fields[at].kind == FIELD_RESULT && call->is_backward)
-        return true;
-    if (call->views[call->field_view[at]].readonly) {
-        PyErr_Format(PyExc_ValueError, "%s is read-only", fields[at].name);
-        return false;
-    }
-    call->results[at] = Py_NewRef(value);
-    return true;
-}
-
-bool fields_set(core_call *call, int at, PyObject *value)
-{
-    const field_spec *field = &fields[at];
-    switch (field->kind) {
-    case FIELD_INPUT:
-    case FIELD_LENGTHS:
-        return set_array(call, at, value);
-    case FIELD_RESULT:
-    case FIELD_GRADIENT:
-        return set_result(call, at, value);
-    case FIELD_FLAG:
-        return set_flag(call, field, value);
-    case FIELD_SCALE:
-    case FIELD_NUMBER:
-        return set_number(call, field, value);
-    case FIELD_WINDOW:
-        return set_window(call, field, value);
-    case FIELD_COUNTER:
-        return set_counter(call, field, value);
-    case FIELD_LAYOUT:
-        return set_layout(call, value);
-    case FIELD_CONTEXT:
-        call->context = value;
-        return true;
-    case FIELD_STREAM:
-        call->stream = PyLong_AsVoidPtr(value);
-        return !PyErr_Occurred() || refuse(field->name, value, "a stream's address, a number");
-    }
-    return false;
 }
 
 /* ---- A call's keywords ----------------------------------------------------------------------- */

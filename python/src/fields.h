@@ -17,12 +17,14 @@ typedef enum field_kind {
     FIELD_WINDOW,   /* int64 and its flag; negative: unbounded */
     FIELD_COUNTER,  /* uint64 */
     FIELD_LAYOUT,   /* "bshd" or "bhsd" */
+    FIELD_MEMORY,   /* "rows", "pytorch" or "contiguous" */
     FIELD_CONTEXT,  /* a Context, or None */
     FIELD_STREAM    /* a CUstream as a number, or None */
 } field_kind;
 
 typedef struct field_spec {
-    const char *name; /* keyword, and name in messages */
+    const char *name;   /* keyword, and name in messages */
+    const char *member; /* in attn.h: the field, or the bit of flags */
     field_kind kind;
     axes axes;
     bool backward; /* in attn_backward_args */
@@ -84,6 +86,7 @@ enum {
     F_PRECISE,
     F_BF16X3,
     F_LAYOUT,
+    F_MEMORY,
     F_CONTEXT,
     F_STREAM,
     F_COUNT

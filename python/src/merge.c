@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* O is made in the shape of a part. `keep` is dropout_mask's. */
+static const core_name names[] = {{"part_o", "outs"}, {"part_lse", "lses"}, {"o", "outs[0]"},
+                                  {"d_o", "d_out"},   {"keep", "out"},      {NULL, NULL}};
+
 /* An array of a call. */
 typedef struct merge_slot {
     array_view view;
@@ -88,7 +92,7 @@ static merge_slot *give(merge_parts *parts, const merge_slot *like)
     slot->axes = like->axes;
     slot->like = like;
     slot->result =
-        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, false, &slot->view);
+        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, NULL, &slot->view);
     if (!slot->result)
         return NULL;
     parts->slot_count++;
@@ -144,7 +148,7 @@ PyObject *core_merge(PyObject *module, PyObject *arguments)
         attn_context *context = context_of(parts.context);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge(context, &args);
-        Py_END_ALLOW_THREADS if (status) core_raise(status, true);
+        Py_END_ALLOW_THREADS if (status) core_raise_named(status, true, names);
         else results = Py_BuildValue("(NN)", finish(&parts, out), finish(&parts, lse));
     }
     end(&parts);
@@ -199,7 +203,8 @@ PyObject *core_merge_backward(PyObject *module, PyObject *arguments)
         attn_context *context = context_of(parts.context);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge_backward(context, &args);
-        Py_END_ALLOW_THREADS results = status ? core_raise(status, true) : gradients(&parts, first);
+        Py_END_ALLOW_THREADS results =
+            status ? core_raise_named(status, true, names) : gradients(&parts, first);
     }
     end(&parts);
     return results;
@@ -209,16 +214,16 @@ PyObject *core_merge_backward(PyObject *module, PyObject *arguments)
  * origins are arrays of one number or of one for each sequence, on keep's device, or None. */
 PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
 {
-    static const char *const names[] = {"keep", "q_origin", "k_origin"};
-    PyObject *arrays[3], *chosen = NULL;
+    static const char *const array_names[] = {"out", "q_origin", "k_origin"};
+    PyObject *arrays[3], *seed, *offset, *chosen = NULL;
     attn_dropout_mask_args args = {.struct_size = sizeof args};
     attn_tensor *const tensors[] = {&args.keep, &args.q_origin, &args.k_origin};
-    unsigned long long seed, offset;
-    if (!PyArg_ParseTuple(arguments, "OdKKOO:dropout_mask", &arrays[0], &args.dropout_p, &seed,
-                          &offset, &arrays[1], &arrays[2])) {
+    if (!PyArg_ParseTuple(arguments, "OdOOOO:dropout_mask", &arrays[0], &args.dropout_p, &seed,
+                          &offset, &arrays[1], &arrays[2]) ||
+        !value_counter(seed, "seed", &args.dropout_seed) ||
+        !value_counter(offset, "offset", &args.dropout_offset)) {
         return NULL;
     }
-    args.dropout_seed = seed, args.dropout_offset = offset;
     core_state *state = PyModule_GetState(module);
     array_view views[3];
     memset(views, 0, sizeof views);
@@ -226,8 +231,9 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
     bool ready = true;
     for (int i = 0; i < 3 && ready; i++) {
         ready = (i > 0 && arrays[i] == Py_None) ||
-                (view_take(state, arrays[i], names[i], &views[i]) &&
-                 axes_map(&views[i], i ? AXES_LENGTHS : AXES_SCORES, false, names[i], tensors[i]));
+                (view_take(state, arrays[i], array_names[i], &views[i]) &&
+                 axes_map(&views[i], i ? AXES_LENGTHS : AXES_SCORES, false, array_names[i],
+                          tensors[i]));
         if (ready && views[i].array &&
             (views[i].device.type != views[0].device.type ||
              views[i].device.id != views[0].device.id)) {
@@ -240,7 +246,7 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
     if (ready) {
         attn_context *context = context_of(chosen);
         Py_BEGIN_ALLOW_THREADS status = attn_dropout_mask(context, &args);
-        Py_END_ALLOW_THREADS if (status) core_raise(status, false);
+        Py_END_ALLOW_THREADS if (status) core_raise_named(status, false, names);
     }
     Py_XDECREF(chosen);
     for (int i = 0; i < 3; i++)

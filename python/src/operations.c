@@ -25,24 +25,6 @@ static void end(core_call *call)
     Py_XDECREF(call->chosen);
 }
 
-PyObject *core_raise(attn_status status, bool other_axes)
-{
-    PyObject *kind = PyExc_ValueError;
-    if (status == ATTN_ERR_UNSUPPORTED)
-        kind = PyExc_NotImplementedError;
-    if (status == ATTN_ERR_OUT_OF_MEMORY)
-        kind = PyExc_MemoryError;
-    if (status == ATTN_ERR_DEVICE)
-        kind = PyExc_RuntimeError;
-    const char *text = attn_last_error();
-    const char *note = "";
-    if (other_axes && strstr(text, "shape[")) {
-        note = " (axes counted as batch, sequence, head, dim)";
-    }
-    PyErr_Format(kind, "%s%s", text, note);
-    return NULL;
-}
-
 /* Finds the context of the arrays' device, and the stream of their framework. */
 static bool settle(core_call *call)
 {
@@ -70,11 +52,11 @@ static bool workspace(core_call *call)
     uint64_t bytes = 0;
     attn_status status = scratch_ask(call, &bytes);
     if (status)
-        return core_raise(status, call->heads_first), false;
+        return core_raise_call(status, call), false;
     if (!bytes)
         return true;
     int64_t shape[1] = {(int64_t)bytes};
-    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, false, &call->workspace);
+    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, NULL, &call->workspace);
     if (!memory)
         return false;
     Py_XDECREF(call->workspace.owner);
@@ -100,7 +82,7 @@ PyObject *core_forward(PyObject *module, PyObject *const *values, Py_ssize_t cou
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = scratch_run(&call);
         Py_END_ALLOW_THREADS results =
-            status ? core_raise(status, call.heads_first) : results_give(&call, list, 4);
+            status ? core_raise_call(status, &call) : results_give(&call, list, 4);
     }
     end(&call);
     return results;
@@ -118,7 +100,7 @@ PyObject *core_backward(PyObject *module, PyObject *const *values, Py_ssize_t co
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = scratch_run(&call);
         Py_END_ALLOW_THREADS results =
-            status ? core_raise(status, call.heads_first) : results_give(&call, list, 6);
+            status ? core_raise_call(status, &call) : results_give(&call, list, 6);
     }
     end(&call);
     return results;
@@ -151,7 +133,7 @@ static PyObject *plan(PyObject *module, PyObject *const *values, Py_ssize_t coun
         call.backward.d_o = call.forward.o;
         attn_status status = is_backward ? attn_backward_plan(context, &call.backward, &filled)
                                          : attn_forward_plan(context, &call.forward, &filled);
-        results = status ? core_raise(status, call.heads_first) : plan_values(&filled);
+        results = status ? core_raise_call(status, &call) : plan_values(&filled);
     }
     end(&call);
     return results;

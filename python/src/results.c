@@ -40,6 +40,52 @@ static bool pretend(core_call *call, int at, int ndim, const int64_t shape[4], i
                     fields_member(call, &fields[at]));
 }
 
+/* The axes of an array as they lie in memory, the fastest last, by the rule of PyTorch's
+ * empty_like: an axis of stride 0 says nothing, and the longer of two with equal strides is slower.
+ */
+static void order_of(const array_view *view, int order[4])
+{
+    for (int i = 0; i < 4; i++)
+        order[i] = i;
+    for (int i = 2; i >= 0; i--) {
+        for (int at = i, next = i + 1; next < 4; next++) {
+            int a = order[at], b = order[next];
+            int64_t more = view->stride[b] - view->stride[a];
+            if (!view->stride[a] || !view->stride[b] || (!more && view->shape[b] <= view->shape[a]))
+                continue;
+            if (more < 0)
+                break;
+            order[at] = b, order[next] = a;
+            at = next;
+        }
+    }
+}
+
+/* True where PyTorch has a kernel, whose result lies as Q does; elsewhere it is contiguous. */
+static bool has_kernel(const core_call *call)
+{
+    const array_view *q = &call->views[call->field_view[F_Q]],
+                     *k = &call->views[call->field_view[F_K]],
+                     *v = &call->views[call->field_view[F_V]];
+    return q->shape[3] == k->shape[3] && k->shape[3] == v->shape[3] && q->stride[3] == 1 &&
+           k->stride[3] == 1 && v->stride[3] == 1;
+}
+
+/* The order in memory of a result; NULL: as its axes stand. */
+static const int *memory_order(const core_call *call, const field_spec *field, int ndim,
+                               int order[4])
+{
+    static const int rows[4] = {0, 2, 1, 3};
+    if (!call->heads_first || field->axes != AXES_ROWS || ndim != 4)
+        return NULL;
+    if (field->kind == FIELD_GRADIENT || call->memory == MEMORY_ROWS)
+        return rows;
+    if (call->memory == MEMORY_CONTIGUOUS || !has_kernel(call))
+        return NULL;
+    order_of(&call->views[call->field_view[F_Q]], order);
+    return order;
+}
+
 bool results_allocate(core_call *call)
 {
     if (call->is_plan && call->is_backward) {
@@ -64,9 +110,10 @@ bool results_allocate(core_call *call)
             continue;
         }
         array_view *view = &call->views[call->count];
-        bool turned = call->heads_first && field->axes == AXES_ROWS && ndim == 4;
-        call->results[at] = allocate_like(call->state, &call->views[call->field_view[field->like]],
-                                          ndim, shape, dtype, turned, view);
+        int order[4];
+        call->results[at] =
+            allocate_like(call->state, &call->views[call->field_view[field->like]], ndim, shape,
+                          dtype, memory_order(call, field, ndim, order), view);
         if (!call->results[at])
             return false;
         call->field_view[at] = call->count++;

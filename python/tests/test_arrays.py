@@ -139,7 +139,8 @@ def test_nothing_leaks():
         (ValueError, "k has 3 axes and q has 4", {"k": K[0]}),
         (ValueError, "mask has 5 axes", {"mask": np.ones((1,) * 5, bool)}),
         (ValueError, "exclude each other", {"mask": Q[..., 0] > 0, "mask_bits": BITS}),
-        (ValueError, r"mask.shape\[3\] = 2, must be 3", {"mask_bits": BITS[..., :2]}),
+        (ValueError, r"^mask.shape\[3\] = 2, must be 1 or 19", {"mask": Q[0, :, 0, :2] > 0}),
+        (ValueError, r"^mask_bits.shape\[3\] = 2, must be 3", {"mask_bits": BITS[..., :2]}),
         (TypeError, "eight keys in a byte", {"mask_bits": BITS.view(np.int8)}),
         (ValueError, "dropout_p = 2", {"dropout_p": 2}),
         (ValueError, "layout is 'sbhd'", {"layout": "sbhd"}),
@@ -158,7 +159,13 @@ def test_nothing_leaks():
         (ValueError, "q.dtype = 10 .e4m3.", {"q": Q.astype(ml_dtypes.float8_e4m3fn)}),
         (TypeError, "does not know", {"q": Q.astype(ml_dtypes.float8_e4m3b11fnuz)}),
         ((ValueError, TypeError), "q and k|type", {"k": K.astype(np.float64)}),
-        (ValueError, "overlap|share", {"out": Q}),
+        (ValueError, "^out and q overlap: ", {"out": Q}),
+        (ValueError, r"^out_f32.dtype = 1 .f64.", {"out_f32": Q.astype(np.float64)}),
+        (ValueError, "has top_left and q_origin is", {"top_left": True, "q_origin": 3}),
+        (TypeError, r"seqused_k is \[2.9, 3\]; .* whole", {"seqused_k": [2.9, 3]}),
+        (TypeError, "seqused_k is .* whole", {"seqused_k": ("a", 3)}),
+        (ValueError, "seqused_k is .* 64 bits", {"seqused_k": [2**70, 1]}),
+        (ValueError, "q_origin is .* 64 bits", {"q_origin": 2**70}),
     ],
 )
 def test_refusals(kind, words, change):
@@ -167,6 +174,48 @@ def test_refusals(kind, words, change):
         change = {"q": shifted}
     with pytest.raises(kind, match=words):
         libattn.attention(**{"q": Q, "k": K, "v": V, **change})
+
+
+def test_refusals_of_other_functions():
+    """Sentences have the caller's names, and numbers that are too large are ValueErrors."""
+    with pytest.raises(ValueError, match=r"^d_out.shape\[1\] = 3 but out.shape\[1\] = 19"):
+        libattn.backward(OUT[:, :3], Q, K, V, OUT, LSE)
+    with pytest.raises(ValueError, match=r"^outs\[1\].shape\[0\] = 1 but outs\[0\].shape"):
+        libattn.merge([OUT, OUT[:1]], [LSE, LSE])
+    with pytest.raises(ValueError, match=r"^lses\[0\].shape\[0\] = 1 but d_out.shape"):
+        libattn.merge_backward([OUT], [LSE[:1]], OUT)
+    with pytest.raises(ValueError, match="^out.dtype = 2 .f32., must be bool"):
+        libattn.dropout_mask((1, 1, 2, 2), 0.5, out=np.ones((1, 1, 2, 2), np.float32))
+    for change, kind in (
+        ({"seed": -1}, ValueError),
+        ({"seed": 2**64}, ValueError),
+        ({"offset": 1.5}, TypeError),
+        ({"q_origin": 1.5}, TypeError),
+        ({"k_origin": 2**70}, ValueError),
+        ({"out": 3}, TypeError),
+    ):
+        with pytest.raises(kind, match=next(iter(change))):
+            libattn.dropout_mask((1, 1, 2, 2), 0.5, **change)
+    for values, kind in (([1], TypeError), (np.float32(1), ValueError)):
+        with pytest.raises(kind, match="^x "):
+            libattn.quantize(values)
+        with pytest.raises(kind, match="^codes "):
+            libattn.dequantize(values)
+    with pytest.raises(ValueError, match="threads is .* 32 bits"):
+        libattn.Context(threads=2**40)
+
+
+def test_kinds_of_numbers():
+    """Lists of NumPy's numbers, and seeds of theirs."""
+    lists = libattn.attention(Q, K, V, seqused_k=[np.int32(3), np.int64(4)])
+    assert (lists == libattn.attention(Q, K, V, seqused_k=np.array([3, 4]))).all()
+    masks = [libattn.dropout_mask((1, 1, 9, 9), 0.5, seed=s) for s in (7, np.int64(7), 8)]
+    assert (masks[0] == masks[1]).all() and (masks[0] != masks[2]).any()
+    dropped = [libattn.attention(Q, K, V, dropout_p=0.5, dropout_seed=s) for s in (7, np.int64(7))]
+    assert (dropped[0] == dropped[1]).all()
+    codes, scale, _ = libattn.quantize(memoryview(K))
+    values = libattn.dequantize(memoryview(codes), scale)
+    assert (values == libattn.dequantize(codes, scale)).all()
 
 
 def test_missing_results():

@@ -1,5 +1,7 @@
 """libattn.attention and backward on NumPy arrays against float64, one option after the other."""
 
+import inspect
+
 import libattn
 import numpy as np
 import oracle
@@ -406,3 +408,23 @@ def test_plan():
     bias = np.zeros((1, 2, 1, 256), np.float32)
     wide = libattn.plan(q, k, v, bias=bias, backward=True)
     assert wide.workspace_bytes > libattn.plan(q, k, v, backward=True).workspace_bytes
+
+
+def test_keywords_of_attention_elsewhere():
+    """backward and plan take the keywords of a call of attention as they are."""
+    q, k, v = problem(nk=37, d_v=24, dtype=np.float32)
+    parameters = inspect.signature(libattn.attention).parameters.values()
+    options = {p.name: p.default for p in parameters if p.default is not p.empty}
+    options |= {"causal": True, "return_lse": True}
+    out, lse = libattn.attention(q, k, v, **options)
+    for backward in (False, True):
+        own = libattn.plan(q, k, v, backward=backward, **options)
+        assert own == libattn.plan(q, k, v, backward=backward, causal=True)
+        same = libattn.plan(q, k, v, backward=backward, **options | {"out": np.empty_like(q)})
+        assert same == own
+        with pytest.raises(ValueError, match=r"out.shape\[1\] = 36"):
+            libattn.plan(q, k, v, backward=backward, **options | {"out": np.empty_like(q[:, 1:])})
+    del options["out"]  # a positional argument
+    grads = libattn.backward(out, q, k, v, out, lse, **options)
+    expected = libattn.backward(out, q, k, v, out, lse, causal=True)
+    assert all((a == b).all() for a, b in zip(grads[:3], expected[:3], strict=True))

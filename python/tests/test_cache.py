@@ -212,8 +212,16 @@ READ_ONLY.flags.writeable = False
         (ValueError, "sequence 1 is not in use", lambda c: c.free(1)),
         (ValueError, r"length = 5, must be in \[0, 3\]", lambda c: c.fork(0, 5)),
         (ValueError, r"length = -2, must be in \[0, 3\]", lambda c: c.truncate(0, -2)),
-        (TypeError, "integer", lambda c: c.view([0.0])),
-        (TypeError, "integer", lambda c: c.extend(0, 1.5)),
+        (TypeError, "sequences is .* whole numbers", lambda c: c.view([0.0])),
+        (TypeError, "rows is 1.5; .* whole number", lambda c: c.extend(0, 1.5)),
+        (ValueError, "sequence is .* 64 bits", lambda c: c.free(2**70)),
+        (ValueError, "sequences is .* 64 bits", lambda c: c.view([2**70])),
+        (ValueError, "length is .* 64 bits", lambda c: c.truncate(0, -(2**70))),
+        (
+            ValueError,
+            "sequences is .* 64 bits",
+            lambda c: libattn.Cache(POOL, POOL, sequences=2**70, length=1),
+        ),
         (ValueError, "k has 3 axes", lambda c: libattn.Cache(POOL[0], POOL, sequences=1, length=1)),
         (
             ValueError,

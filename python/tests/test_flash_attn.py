@@ -120,10 +120,19 @@ def test_varlen_packed_and_paged():
         for pool, x in ((k_pool, qkv[:, 1]), (v_pool, qkv[:, 2])):
             for n, row in enumerate(x[ends[b] : ends[b + 1]].detach()):
                 pool[pages[b, n // 8], n % 8] = row
-    paged = fa.flash_attn_varlen_func(
-        qkv[:, 0], k_pool, v_pool, ends, ends, 9, 9, causal=True, block_table=pages
-    )
-    assert torch.equal(paged, out)
+
+    def paged(**options):
+        pools = (qkv[:, 0], k_pool, v_pool)
+        return fa.flash_attn_varlen_func(
+            *pools, ends, ends, 9, 9, causal=True, block_table=pages, **options
+        )
+
+    assert torch.equal(paged(), out)
+    torch.manual_seed(0)
+    first = fa.flash_attn_varlen_qkvpacked_func(qkv, ends, 9, dropout_p=0.5, causal=True)
+    assert not torch.equal(paged(dropout_p=0.5), first)
+    torch.manual_seed(0)
+    assert torch.equal(paged(dropout_p=0.5), first)
 
 
 def test_dropout():
@@ -256,5 +265,11 @@ def test_kvcache_refusals():
         fa.flash_attn_with_kvcache(q, cache, cache.clone(), q, q)
     with pytest.raises(ValueError, match="room for 4"):
         fa.flash_attn_with_kvcache(q, cache, cache.clone(), q, q, cache_seqlens=4)
+    for new in ({"k": q}, {"v": q}):
+        with pytest.raises(ValueError, match="come together"):
+            fa.flash_attn_with_kvcache(q, cache, cache.clone(), cache_seqlens=1, **new)
+    one = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(ValueError, match="exclude each other"):
+        fa.flash_attn_with_kvcache(q, cache, cache, cache_batch_idx=one, block_table=one[:, None])
     whole = fa.flash_attn_with_kvcache(q, cache, cache)
     assert torch.equal(whole, fa.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=4))

@@ -1,5 +1,7 @@
 """libattn.torch.install(): programs for PyTorch, computed by libattn without a changed line."""
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -35,6 +37,91 @@ def test_calls_go_to_libattn_and_come_back():
         strict=True,
     ):
         close(first, second)
+
+
+def ordered(order, *shape):
+    """An array whose axes lie in memory in this order, the fastest last."""
+    x = torch.randn([shape[axis] for axis in order], dtype=torch.float64)
+    return x.permute([order.index(axis) for axis in range(len(shape))])
+
+
+ORDERS = [(*order, 3) for order in itertools.permutations(range(3))] + [(0, 1, 3, 2)]
+CASES = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "mask": {"attn_mask": torch.rand(5, 7) < 0.8},
+    "bias": {"attn_mask": torch.randn(2, 1, 1, 7, dtype=torch.float64)},
+    "three axes of bias": {"attn_mask": torch.randn(4, 5, 7, dtype=torch.float64)},
+    "trained bias": {"attn_mask": torch.randn(5, 7, dtype=torch.float64, requires_grad=True)},
+    "groups": {"enable_gqa": True},
+    "dropout": {"dropout_p": 0.5},
+    "value dim": {},
+    "one KV head": {},
+    "keys by columns": {},
+}
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("case", CASES)
+def test_memory_is_pytorchs(case, order, records):
+    """Programs view results without a copy where PyTorch lets them."""
+    heads = {"groups": 2, "one KV head": 1}.get(case, 4)
+    query = ordered(order, 2, 4, 5, 8)
+    key, value = (ordered((0, 2, 1, 3), 2, heads, 7, 8) for _ in range(2))
+    if case == "value dim":
+        value = value[..., :3]
+    if case == "keys by columns":
+        key = ordered((0, 1, 3, 2), 2, 4, 7, 8)
+    arrays = [x.requires_grad_(records) for x in (query, key, value)]
+    expected = F.scaled_dot_product_attention(*arrays, **CASES[case])
+    with install() as installed:
+        own = F.scaled_dot_product_attention(*arrays, **CASES[case])
+    assert own.stride() == expected.stride()
+    assert {who for who, _ in installed.calls} == {"libattn"}
+    if case != "dropout":
+        close(own, expected)
+    if own.requires_grad:
+        own.sum().backward()
+
+
+def test_memory_of_broadcast_queries():
+    shapes = (2, 4, 5, 8), (2, 4, 1, 8), (2, 1, 5, 8), (1, 4, 5, 8), (1, 4, 1, 8), (1, 1, 1, 8)
+    key, value = (torch.randn(2, 4, 7, 8) for _ in range(2))
+    for shape, order in itertools.product(shapes, ORDERS[:-1]):
+        query = ordered(order, *shape).float().expand(2, 4, 5, 8)
+        expected = F.scaled_dot_product_attention(query, key, value)
+        with install():
+            assert F.scaled_dot_product_attention(query, key, value).stride() == expected.stride()
+
+
+@pytest.mark.parametrize("mask", [torch.randn(9, 9, dtype=torch.float64), torch.rand(9, 9) < 0.8])
+def test_mask_beside_is_causal(mask):
+    """Both count where PyTorch's kernel takes both; elsewhere its error stays."""
+    arrays = problem(2, 4, 9, 8)
+
+    def run(**options):
+        out = F.scaled_dot_product_attention(*arrays, mask, is_causal=True, **options)
+        return out, *torch.autograd.grad(out.square().sum(), arrays)
+
+    def words(**options):
+        with pytest.raises(RuntimeError) as caught:
+            run(**options)
+        return str(caught.value)
+
+    try:
+        expected = run()
+    except RuntimeError as refusal:  # from PyTorch 2.14 on
+        expected = str(refusal)
+    refused = words(dropout_p=0.5)
+    with install() as installed:
+        if isinstance(expected, str):
+            assert words() == expected
+        else:
+            for own, other in zip(run(), expected, strict=True):
+                close(own, other)
+            assert {who for who, _ in installed.calls} == {"libattn"}
+        assert words(dropout_p=0.5) == refused
 
 
 @pytest.mark.parametrize("case", ["mask gradient", "value dim", "five axes", "three axes"])
@@ -75,7 +162,7 @@ def test_what_libattn_cannot_do_goes_to_pytorch(monkeypatch):
     def refuse(*_):
         raise NotImplementedError("no kernel for this")
 
-    monkeypatch.setattr(libattn.torch._functions, "scaled_dot_product_attention", refuse)
+    monkeypatch.setattr(libattn.torch._functions, "dot_product", refuse)
     with install() as installed:
         close(F.scaled_dot_product_attention(*arrays), expected)
         with pytest.raises(RuntimeError):
@@ -133,7 +220,9 @@ def test_compile_under_install():
     arrays = problem(2, 4, 16, 8)
 
     def model(query, key, value):
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True).square().sum()
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        turned = F.scaled_dot_product_attention(query.view(2, 16, 4, 8).transpose(1, 2), key, value)
+        return out.view(8, 16, 8).square().sum() + turned.transpose(1, 2).view(2, 16, 32).sum()
 
     expected = torch.autograd.grad(model(*arrays), arrays)
     with install() as installed:

@@ -4,6 +4,8 @@ from torch import Tensor
 
 from .. import attention as _plain_attention
 from ..torch import attention
+from ..torch._functions import seed_of
+from ..torch._ops import seed_number
 
 # The output, or (output, LSE, None).
 Result = Tensor | tuple[Tensor, Tensor, None]
@@ -143,6 +145,7 @@ def flash_attn_varlen_func(
             cu_seqlens_q=cu_seqlens_q,
             seqused_k=cu_seqlens_k.diff(),
             block_table=block_table,
+            dropout_seed=seed_number(seed_of(dropout_p)),
             return_lse=True,
             **options,
         )

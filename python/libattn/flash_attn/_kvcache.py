@@ -32,13 +32,18 @@ def flash_attn_with_kvcache(
     q (batch, seqlen_q, heads, dim); k_cache, v_cache (slots, seqlen_cache, kv_heads, dim), or
     pools of pages (pages, page_size, kv_heads, dim) with block_table (batch, pages of a sequence).
     k, v (batch, seqlen_new, kv_heads, dim) are written behind cache_seqlens, number or (batch),
-    which stays as it is. cache_batch_idx (batch): the slots of the sequences. cache_leftpad
-    (batch): first index in use. rotary_cos, rotary_sin (positions, rotary_dim / 2) turn k, and q
-    at its own positions if the call is causal or windowed, else at that of the first new key.
+    which stays as it is. cache_batch_idx (batch): the slots of the sequences, without pages.
+    cache_leftpad (batch): first index in use. rotary_cos, rotary_sin (positions, rotary_dim / 2)
+    turn k, and q at its own positions if the call is causal or windowed, else at that of the first
+    new key.
 
     Returns out like q; with return_softmax_lse also the LSE, (batch, heads, seqlen_q). No
     gradients.
     """
+    if (k is None) != (v is None):
+        raise ValueError(f"{'v' if v is None else 'k'} is missing: k and v come together")
+    if cache_batch_idx is not None and block_table is not None:
+        raise ValueError("cache_batch_idx and block_table exclude each other: slots or pages")
     used = _lengths(cache_seqlens, q)
     local = causal or tuple(window_size) != (-1, -1)
     options = {}

@@ -41,7 +41,7 @@ def _cast(tensors):
     return [x if x is None or x.dtype == torch.float64 else x.to(dtype) for x in tensors]
 
 
-def _seed(dropout_p, generator=None):
+def seed_of(dropout_p, generator=None):
     """A seed by PyTorch's generator; torch.manual_seed makes it repeatable."""
     if not dropout_p:
         return None
@@ -70,7 +70,8 @@ def scaled_dot_product_attention(
     it. With enable_gqa, Hq is a multiple of H.
 
     Beyond PyTorch's CPU kernel: Ev other than E, dropout, gradients of attn_mask in its own
-    broadcast shape, all without scores in memory. Rows that see no key give 0.
+    broadcast shape, all without scores in memory. Rows that see no key give 0. The result lies in
+    memory as (..., L, Hq, Ev), which is how a model reads it next.
     """
     if attn_mask is not None:
         if is_causal:
@@ -79,14 +80,24 @@ def scaled_dot_product_attention(
             )
         if type(attn_mask).__name__ == "CausalBias":  # its module takes a second to import
             attn_mask, is_causal = _of_causal_bias(attn_mask, query.device)
+    return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, memory=None):
+    """scaled_dot_product_attention, with a mask beside is_causal too. memory: None, "contiguous" or
+    "pytorch", which is contiguous but for the calls that PyTorch has a kernel for."""
     if _any_autocast():
         query, key, value = _cast((query, key, value))
     shape, keys, values = query.shape, key.shape, value.shape
     if not (len(shape) == len(keys) == len(values) == 4 and shape[0] == keys[0] == values[0]):
-        return _with_leading_axes(
-            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
-        )
+        call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if memory:
+            memory = memory if has_kernel(*call) else "contiguous"
+        return _with_leading_axes(*call, memory)
     if not shape[1] == keys[1] == values[1]:
+        if memory and not enable_gqa:
+            call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            memory = memory if has_kernel(*call) else "contiguous"
         if not enable_gqa and len({shape[1], keys[1], values[1]} - {1}) > 1:
             raise RuntimeError(
                 f"scaled_dot_product_attention: query, key and value have {shape[1]}, {keys[1]} and"
@@ -101,9 +112,13 @@ def scaled_dot_product_attention(
             mask = attn_mask
         else:
             bias = attn_mask
+        if memory and (attn_mask.requires_grad or attn_mask.ndim not in (2, 4)):
+            memory = "contiguous"
+    if memory and dropout_p:
+        memory = "contiguous"
     if not dropout_p and forward_ad._current_level < 0 and _plain((query, key, value, bias, mask)):
         if _records(query, key, value, bias):
-            return _short(query, key, value, mask, bias, scale, is_causal)
+            return _short(query, key, value, mask, bias, scale, is_causal, memory)
         return _core.forward(
             q=query,
             k=key,
@@ -115,6 +130,7 @@ def scaled_dot_product_attention(
             causal=is_causal,
             top_left=is_causal,
             layout="bhsd",
+            memory=memory,
         )[0]
     return _recorded(
         query,
@@ -127,10 +143,23 @@ def scaled_dot_product_attention(
             "causal": is_causal,
             "top_left": is_causal,
             "dropout_p": dropout_p,
-            "dropout_seed": _seed(dropout_p),
+            "dropout_seed": seed_of(dropout_p),
             "heads_first": True,
         },
+        memory=memory,
     )[0]
+
+
+_choose = torch.ops.aten._fused_sdp_choice.default.redispatch
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def has_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    """Whether PyTorch has a kernel for CPU tensors, traced ones too, that stores no scores."""
+    if attn_mask is not None and attn_mask.ndim < 2:  # an IndexError of PyTorch's
+        return False
+    call = (query, key, value, attn_mask, dropout_p, is_causal)
+    return _choose(_CPU, *call, scale=scale, enable_gqa=enable_gqa) != 0
 
 
 def _of_causal_bias(bias, device):
@@ -163,7 +192,7 @@ def _with_leading_axes(query, key, value, attn_mask, *options):
             attn_mask = attn_mask.reshape(1, *tail)
         else:
             attn_mask = attn_mask.expand(*leading, *tail).reshape(batch, *tail)
-    out = scaled_dot_product_attention(*flat, attn_mask, *options)
+    out = dot_product(*flat, attn_mask, *options)
     out = out.reshape(*leading, *out.shape[1:])
     return out.squeeze(0) if max(query.ndim, key.ndim, value.ndim) == 2 else out
 
@@ -204,8 +233,8 @@ def attention(
     through the result and through the LSE.
 
     Shapes and options are those of libattn.attention; lengths and origins are tensors. Dropout is
-    seeded by `generator`, or by torch's own. 16-bit inputs keep their result in float32 for the
-    backward pass, whose gradients are more exact for it.
+    seeded by `generator`, or by torch's own. On CPUs 16-bit inputs keep their result in float32 for
+    the backward pass, whose gradients are more exact for it.
     """
     if layout not in ("bshd", "bhsd"):
         raise ValueError(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
@@ -230,7 +259,7 @@ def attention(
         "window_right": window_right,
         "softcap": softcap,
         "dropout_p": dropout_p,
-        "dropout_seed": _seed(dropout_p, generator),
+        "dropout_seed": seed_of(dropout_p, generator),
         "precise": precise,
         "bf16x3": bf16x3,
         "heads_first": layout == "bhsd",
@@ -239,7 +268,7 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-def _recorded(q, k, v, options, lse=False):
+def _recorded(q, k, v, options, lse=False, memory=None):
     """(out, lse) by the operator, which autograd, compilers and transforms see, or around it; lse
     may be None where it is not asked for."""
     get = options.get
@@ -248,7 +277,11 @@ def _recorded(q, k, v, options, lse=False):
     records = _records(*trained)
     plain = _plain((q, k, v, *(x for x in options.values() if isinstance(x, torch.Tensor))))
     if plain and not records:
-        return _core.forward(q=q, k=k, v=v, out=True, lse=lse, **_ops.fields(options))[:2]
+        fields = _ops.fields(options)
+        return _core.forward(q=q, k=k, v=v, out=True, lse=lse, memory=memory, **fields)[:2]
     values = (_ops.DEFAULTS | options).values()
-    run = _ops.Direct.apply if plain else _ops.forward
-    return run(q, k, v, *values, records and _ops.has_f32(q))[:2]
+    keep_f32 = records and _ops.has_f32(q)
+    if plain:
+        return _ops.Direct.apply(q, k, v, *values, keep_f32, memory)[:2]
+    out, lse, _ = _ops.forward(q, k, v, *values, keep_f32)
+    return _ops.laid(out, q, k, v, memory), lse

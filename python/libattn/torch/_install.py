@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 
 import torch
+import torch.nn.functional as F
 
 from .. import _core
 from . import _functions
@@ -20,6 +21,7 @@ class Installation:
 
     def __init__(self) -> None:
         self.calls = Counter()
+        self._takes_both = _takes_both()
         self._library = torch.library.Library("aten", "IMPL")
         for name, kernel, keys in (
             ("scaled_dot_product_attention", self._attention, ("CPU", "AutogradCPU")),
@@ -62,22 +64,24 @@ class Installation:
         scale=None,
         enable_gqa=False,
     ):
-        options = (attn_mask, dropout_p, is_causal)
+        call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         if query.dtype not in _FLOATS:
-            return self._leave(f"type {query.dtype}", query, key, value, options, scale, enable_gqa)
+            return self._leave(f"type {query.dtype}", *call)
+        if is_causal and attn_mask is not None:
+            if not (self._takes_both and _functions.has_kernel(*call)):
+                return self._leave("attn_mask beside is_causal", *call)
         try:
-            out = _functions.scaled_dot_product_attention(
-                query, key, value, *options, scale, enable_gqa
-            )
+            out = _functions.dot_product(*call, "pytorch")
         except NotImplementedError as reason:
-            return self._leave(str(reason), query, key, value, options, scale, enable_gqa)
+            return self._leave(str(reason), *call)
         self.calls["libattn", "scaled_dot_product_attention"] += 1
         return out
 
-    def _leave(self, why, query, key, value, options, scale, enable_gqa):
+    def _leave(self, why, *call_with_scale_and_gqa):
         self.calls["PyTorch", why] += 1
+        *call, scale, enable_gqa = call_with_scale_and_gqa
         return torch.ops.aten._scaled_dot_product_attention_math(
-            query, key, value, *options, scale=scale, enable_gqa=enable_gqa
+            *call, scale=scale, enable_gqa=enable_gqa
         )[0]
 
     def _flash(
@@ -133,6 +137,16 @@ class Installation:
         return tuple(grads)
 
 
+def _takes_both():
+    """Whether PyTorch's kernel takes a mask beside is_causal; from 2.14 on that is an error."""
+    one = torch.zeros(1, 1, 1, 1)
+    try:
+        F.scaled_dot_product_attention(one, one, one, one, is_causal=True)
+    except RuntimeError:
+        return False
+    return True
+
+
 def _flash_options(attn_mask, is_causal):
     name = "mask" if attn_mask is not None and attn_mask.dtype == torch.bool else "bias"
     return {name: attn_mask, "causal": is_causal, "top_left": is_causal, "layout": "bhsd"}
@@ -144,7 +158,7 @@ def install() -> Installation:
     F.scaled_dot_product_attention, what is built on it (nn.MultiheadAttention, transformers'
     "sdpa" ...), and compiled or exported programs that name its CPU kernel. That includes what
     PyTorch's kernel leaves to stored scores: dropout, Ev other than E, gradients of the mask,
-    more than four axes.
+    more than four axes. Results lie in memory as PyTorch's would.
 
     Returns an Installation: its `calls` and `report()` tell how many calls went where and why,
     remove() ends it, and `with install():` ends it by itself.

@@ -85,11 +85,14 @@ def plain(tensors):
     return True
 
 
+def seed_number(seed):
+    """The seed in a tensor of int64, as a number from 0 to 2^64 - 1; None without one."""
+    return None if seed is None else int(seed.item()) & (2**64 - 1)
+
+
 def fields(options):
     """Keywords of the extension for options by their names; changes the dict."""
-    seed = options["dropout_seed"]
-    if seed is not None:
-        options["dropout_seed"] = int(seed.item()) & (2**64 - 1)
+    options["dropout_seed"] = seed_number(options["dropout_seed"])
     options["layout"] = "bhsd" if options.pop("heads_first") else "bshd"
     return options
 
@@ -99,7 +102,8 @@ def _fields(options):
 
 
 def has_f32(q):
-    """Whether the backward pass gets a result of 16 bits in float32: on GPUs it costs a launch."""
+    """Whether the backward pass gets a result of 16 bits in float32: on GPUs it costs a launch, and
+    keeps short calls from their own kernels."""
     return q.dtype in (torch.float16, torch.bfloat16) and q.device.type == "cpu"
 
 
@@ -111,14 +115,26 @@ def new_rows(like, shape, heads_first, dtype=None):
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
+def laid(out, q, k, v, memory):
+    """The operator's O (batch, heads, sequence, dim) where the extension's keyword `memory` has its
+    axes (memory_order in python/src/results.c)."""
+    if memory is None:
+        return out
+    order = [0, 1, 2, 3]
+    alike = q.shape[3] == k.shape[3] == v.shape[3]
+    if memory == "pytorch" and alike and q.stride(3) == k.stride(3) == v.stride(3) == 1:
+        order.sort(key=torch.empty_like(q, device="meta").stride, reverse=True)
+    return out.permute(order).contiguous().permute([order.index(axis) for axis in range(4)])
+
+
 # ---- Forward -------------------------------------------------------------------------------------
 
 
-def compute(q, k, v, *options_and_keep):
+def compute(q, k, v, *options_and_keep, memory=None):
     """The kernel of torch.ops.libattn.forward."""
     *options, keep_f32 = options_and_keep
     out, lse, _, exact = _core.forward(
-        q=q, k=k, v=v, out=True, lse=True, out_f32=keep_f32, **_fields(options)
+        q=q, k=k, v=v, out=True, lse=True, out_f32=keep_f32, memory=memory, **_fields(options)
     )
     return out, lse, torch.empty(0, device=q.device) if exact is None else exact
 
@@ -316,13 +332,16 @@ class Direct(torch.autograd.Function):
     """The kernel with its derivative, without the dispatcher: Python's part of an operator takes
     longer than a short call. For plain tensors."""
 
-    backward = staticmethod(_differentiate)
-
     @staticmethod
-    def forward(ctx, *arguments):
-        results = compute(*arguments)
+    def forward(ctx, *arguments_and_memory):
+        *arguments, memory = arguments_and_memory
+        results = compute(*arguments, memory=memory)
         _remember(ctx, arguments, results)
         return results
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return *_differentiate(ctx, *grads), None
 
 
 class Short(torch.autograd.Function):
@@ -330,7 +349,7 @@ class Short(torch.autograd.Function):
     the caches cold, Python takes tenths of a millisecond for those of `attention`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, bias, scale, causal):
+    def forward(ctx, q, k, v, mask, bias, scale, causal, memory):
         out, lse, _, exact = _core.forward(
             q=q,
             k=k,
@@ -344,6 +363,7 @@ class Short(torch.autograd.Function):
             causal=causal,
             top_left=causal,
             layout="bhsd",
+            memory=memory,
         )
         ctx.save_for_backward(q, k, v, out if exact is None else exact, lse, mask, bias)
         ctx.values = scale, causal
@@ -376,7 +396,7 @@ class Short(torch.autograd.Function):
                 layout="bhsd",
                 **options,
             )
-        return found[0], found[1], found[2], None, found[3], None, None
+        return found[0], found[1], found[2], None, found[3], None, None, None
 
 
 class _Forward(torch.autograd.Function):
