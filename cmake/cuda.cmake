@@ -32,7 +32,7 @@ function(attn_image name)
     ${image})
 endfunction()
 
-if(ATTN_CUDA STREQUAL ON AND (NOT ATTN_NVCC OR CMAKE_CROSSCOMPILING))
+if(ATTN_CUDA AND NOT ATTN_CUDA STREQUAL AUTO AND (NOT ATTN_NVCC OR CMAKE_CROSSCOMPILING))
   message(FATAL_ERROR "ATTN_CUDA=ON: no nvcc, or a build for another system (nvcc: ${ATTN_NVCC})")
 endif()
 
