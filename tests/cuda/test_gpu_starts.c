@@ -23,7 +23,7 @@ enum { Q, K, V, O, D_O, DQ, DK, DV, TENSORS };
 
 static attn_context *gpu;
 
-static attn_tensor rows_of(const void *data, int32_t dtype, int64_t columns)
+static attn_tensor rows_of(const void *data, attn_dtype dtype, int64_t columns)
 {
     return attn_tensor_bshd(data, dtype, 1, ROWS, HEADS, columns);
 }
