@@ -31,7 +31,8 @@ static void tell_mask(const attn_cuda_mask *mask, attn_plan *plan)
     const size_t n = strlen(plan->why);
     plan->workspace_bytes = behind(mask, plan->workspace_bytes);
     if (mask->bytes > 0) {
-        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch writes the mask as bytes");
+        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch writes the mask as %s",
+                       attn_cuda_mask_is_askew(&mask->from) ? "aligned rows" : "bytes");
     }
 }
 
@@ -53,11 +54,31 @@ static attn_status write_mask(const attn_cuda *cuda, const attn_cuda_mask *mask,
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* Places a mask of another type; where there is a workspace, or may be, one of bytes whose rows are
+ * askew, too, if kernels read rows. */
+static attn_status place_mask(const attn_cuda *cuda, attn_cuda_mask *mask, attn_problem *own,
+                              void *memory, bool room)
+{
+    TRY(attn_cuda_mask_place(mask, own, memory));
+    if (!room || !attn_cuda_mask_is_askew(&own->mask)) {
+        return ATTN_OK;
+    }
+    attn_problem straight = *own;
+    attn_cuda_mask rows;
+    attn_cuda_plan plan;
+    TRY(attn_cuda_mask_align(&rows, &straight, memory));
+    TRY(attn_cuda_plan_make(&plan, cuda, &straight, NULL));
+    if (attn_cuda_reads_mask_rows(&plan)) {
+        *own = straight, *mask = rows;
+    }
+    return ATTN_OK;
+}
+
 static attn_status plan_forward(const attn_cuda *cuda, const attn_problem *problem, attn_plan *plan)
 {
     attn_problem own = *problem;
     attn_cuda_mask mask;
-    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    TRY(place_mask(cuda, &mask, &own, NULL, true));
     TRY(attn_cuda_plan_forward(cuda, &own, plan));
     tell_mask(&mask, plan);
     return ATTN_OK;
@@ -69,7 +90,7 @@ static attn_status size_forward(const attn_cuda *cuda, const attn_problem *probl
     attn_cuda_mask mask;
     attn_cuda_plan plan;
     *bytes = 0;
-    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    TRY(place_mask(cuda, &mask, &own, NULL, true));
     TRY(attn_cuda_plan_make(&plan, cuda, &own, NULL));
     *bytes = behind(&mask, plan.workspace_bytes);
     return ATTN_OK;
@@ -84,7 +105,7 @@ static attn_status run_forward(const attn_cuda *cuda, const attn_problem *proble
     attn_cuda_mask mask;
     uint64_t needed;
     rest.workspace = call->workspace ? attn_align_up(call->workspace) : NULL;
-    TRY(attn_cuda_mask_place(&mask, &own, rest.workspace));
+    TRY(place_mask(cuda, &mask, &own, rest.workspace, rest.workspace != NULL));
     if (mask.bytes > 0) {
         TRY(size_forward(cuda, problem, &needed));
         TRY(attn_problem_overlaps(problem, call->workspace, needed));

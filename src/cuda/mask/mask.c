@@ -20,15 +20,12 @@ static int64_t columns_of(const attn_problem *problem)
                                                : problem->keys;
 }
 
-attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, void *memory)
+/* Puts bytes, rows of which begin at multiples of ATTN_CUDA_MASK_PIECE, in place of a mask. */
+static attn_status place(attn_cuda_mask *mask, attn_problem *problem, void *memory)
 {
     attn_tensor bytes = {.data = memory, .dtype = ATTN_U8};
     int64_t step = 1;
     bool wraps = false;
-    *mask = (attn_cuda_mask){.from = problem->mask};
-    if (!attn_tensor_present(&mask->from) || ATTN_BYTE_MASK_TYPES >> mask->from.dtype & 1) {
-        return ATTN_OK;
-    }
     for (int a = 3; a >= 0; a--) {
         const int64_t n = a == 3 ? columns_of(problem) : mask->from.shape[a];
         bytes.shape[a] = attn_axis_step(&mask->from, a) == 0 && a < 3 ? 1 : n;
@@ -46,6 +43,31 @@ attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, vo
     attn_normalise_tensor(&bytes, true);
     problem->mask = bytes;
     return ATTN_OK;
+}
+
+static bool is_of_bytes(const attn_tensor *mask)
+{
+    return ATTN_BYTE_MASK_TYPES >> mask->dtype & 1;
+}
+
+attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, void *memory)
+{
+    *mask = (attn_cuda_mask){.from = problem->mask};
+    return attn_tensor_present(&mask->from) && !is_of_bytes(&mask->from)
+               ? place(mask, problem, memory)
+               : ATTN_OK;
+}
+
+bool attn_cuda_mask_is_askew(const attn_tensor *mask)
+{
+    return attn_tensor_present(mask) && is_of_bytes(mask) &&
+           mask->shape[3] >= ATTN_CUDA_MASK_PIECE && !attn_cuda_is_aligned(mask);
+}
+
+attn_status attn_cuda_mask_align(attn_cuda_mask *mask, attn_problem *problem, void *memory)
+{
+    *mask = (attn_cuda_mask){.from = problem->mask};
+    return place(mask, problem, memory);
 }
 
 attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *mask,
