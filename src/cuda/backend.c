@@ -145,12 +145,31 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* Places a mask of another type, and one of bytes whose rows are askew, which would be read element
+ * by element. */
+static attn_status place_grad_mask(const attn_cuda *cuda, attn_cuda_mask *mask, attn_gradients *own,
+                                   void *memory)
+{
+    TRY(attn_cuda_mask_place(mask, &own->problem, memory));
+    if (!attn_cuda_mask_is_askew(&own->problem.mask) || attn_cuda_grad_wgmma_lacks(own, cuda) ||
+        !attn_cuda_grad_gathers(&own->problem)) {
+        return ATTN_OK;
+    }
+    attn_problem straight = own->problem;
+    attn_cuda_mask rows;
+    TRY(attn_cuda_mask_align(&rows, &straight, memory));
+    if (!attn_cuda_grad_gathers(&straight)) {
+        own->problem = straight, *mask = rows;
+    }
+    return ATTN_OK;
+}
+
 static attn_status plan_backward(const attn_cuda *cuda, const attn_gradients *grads,
                                  attn_plan *plan)
 {
     attn_gradients own = *grads;
     attn_cuda_mask mask;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    TRY(place_grad_mask(cuda, &mask, &own, NULL));
     TRY(attn_cuda_plan_backward(cuda, &own, plan));
     tell_mask(&mask, plan);
     return ATTN_OK;
@@ -163,7 +182,7 @@ static attn_status size_backward(const attn_cuda *cuda, const attn_gradients *gr
     attn_cuda_mask mask;
     attn_cuda_grad_plan plan;
     *bytes = 0;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    TRY(place_grad_mask(cuda, &mask, &own, NULL));
     TRY(attn_cuda_grad_plan_make(&plan, cuda, &own));
     *bytes = behind(&mask, plan.workspace_bytes);
     return ATTN_OK;
@@ -177,7 +196,7 @@ static attn_status run_backward(const attn_cuda *cuda, const attn_gradients *gra
     attn_cuda_mask mask;
     uint64_t needed;
     void *const memory = call->workspace ? attn_align_up(call->workspace) : NULL;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, memory));
+    TRY(place_grad_mask(cuda, &mask, &own, memory));
     if (mask.bytes > 0) {
         TRY(size_backward(cuda, grads, &needed));
         TRY(attn_gradients_overlaps(grads, call->workspace, needed));
