@@ -86,8 +86,9 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
 /* The plan for a call whose attention has that workspace, NULL: none. */
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
 
-/* True if the plan's kernel copies rows of a mask 16 bytes at a time where they are aligned. */
-bool attn_cuda_reads_mask_rows(const attn_cuda_plan *plan);
+/* True if the plan's kernel copies rows of masks and biases 16 bytes at a time where they are
+ * aligned. */
+bool attn_cuda_copies_scores(const attn_cuda_plan *plan);
 
 /* True if more than a positive scale and intervals of keys lies between Q K^T and softmax. */
 bool attn_cuda_has_steps(const attn_problem *problem);
