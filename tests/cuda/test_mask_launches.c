@@ -83,7 +83,7 @@ static void test_askew_masks(void **state)
         attn_plan plan = {.struct_size = sizeof plan};
         assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
         assert_int_equal(plan.workspace_bytes, bytes);
-        assert_int_equal(strstr(plan.why, "aligned rows") != NULL, cases[i].copied);
+        assert_int_equal(strstr(plan.why, "aligned bytes") != NULL, cases[i].copied);
         assert_int_equal(p.problem.mask.data != args.mask.data, cases[i].copied);
         if (cases[i].copied) {
             const int64_t row = (columns + 15) / 16 * 16;
@@ -97,11 +97,63 @@ static void test_askew_masks(void **state)
     attn_context_destroy(context);
 }
 
+/* So is a bias, behind the mask; its shape stays. Gradients, too, where kernels then copy rows. */
+static void test_askew_biases(void **state)
+{
+    attn_context *context;
+    attn_backward_args grads = {.struct_size = sizeof grads};
+    attn_plan plan = {.struct_size = sizeof plan};
+    uint64_t bytes;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    attn_forward_args args = fake_args(ATTN_BF16, 300, 257, 64);
+    args.bias = attn_tensor_bshd(fake_memory(4), ATTN_BF16, 1, 4, 300, 257);
+    args.bias.shape[0] = 2, args.bias.stride[0] = 0;
+    attn_cuda_forward_params p = fake_params(context, &args);
+    assert_ptr_equal(p.problem.bias.data, args.bias.data);
+    assert_true(fake_workspace(context, &args) >= 4 * 300 * 264 * 2);
+    int before = fake.launches;
+    p = fake_params(context, &args);
+    assert_int_equal(fake.launches - before, 2);
+    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bias_bf16_d64");
+    assert_ptr_not_equal(p.problem.bias.data, args.bias.data);
+    assert_int_equal(p.problem.bias.shape[0], 2);
+    assert_int_equal(p.problem.bias.stride[0], 0);
+    assert_int_equal(p.problem.bias.stride[2], 264);
+    args.mask = attn_tensor_bshd(fake_memory(6), ATTN_BOOL, 1, 1, 300, 257);
+    (void)fake_workspace(context, &args);
+    before = fake.launches;
+    p = fake_params(context, &args);
+    assert_int_equal(fake.launches - before, 3);
+    assert_int_equal((char *)p.problem.bias.data - (char *)p.problem.mask.data,
+                     (300 * 272 + 63) / 64 * 64);
+    args.bias.dtype = ATTN_F64; /* gathered in any case */
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_null(strstr(plan.why, "bias"));
+    args.bias.dtype = ATTN_BF16, args.mask.data = NULL, args.workspace = NULL;
+    grads.forward = &args;
+    args.lse = attn_tensor_bshd(fake_memory(7), ATTN_F32, 2, 300, 4, 1);
+    grads.d_o = args.o, grads.dq = args.q, grads.dk = args.k, grads.dv = args.v;
+    grads.dq.data = fake_memory(8), grads.dk.data = fake_memory(9);
+    grads.dv.data = fake_memory(10), grads.d_o.data = fake_memory(11);
+    assert_int_equal(attn_backward_plan(context, &grads, &plan), ATTN_OK);
+    assert_non_null(strstr(plan.why, "aligns rows of the bias"));
+    assert_int_equal(attn_backward_workspace(context, &grads, &bytes), ATTN_OK);
+    assert_int_equal(bytes, plan.workspace_bytes);
+    args.bias.dtype = ATTN_F32; /* element by element in any case */
+    assert_int_equal(attn_backward_plan(context, &grads, &plan), ATTN_OK);
+    assert_non_null(strstr(plan.why, "element by element"));
+    assert_null(strstr(plan.why, "aligns"));
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mask_bits),
         cmocka_unit_test(test_askew_masks),
+        cmocka_unit_test(test_askew_biases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,7 +235,8 @@ static attn_forward_args decode_args(int64_t batch, int64_t keys)
 
 /* Batches that fill a GPU have CTAs with all splits of their rows: no merge, no workspace, but as
  * many splits as one sequence alone, since bits follow from them. So have calls without a
- * workspace. Others have CTAs with four splits each. */
+ * workspace. Others have CTAs with four splits each. Where sequences are equally long CTAs that
+ * fill the GPU once go on from one KV head to the next. */
 static void test_joined(void **state)
 {
     static const struct {
@@ -256,7 +257,11 @@ static void test_joined(void **state)
             args.seqused_k = attn_tensor_bshd(fake_memory(6), ATTN_I32, cases[i].batch, 1, 1, 1);
         }
         const attn_cuda_forward_params alone = fake_params(context, &args);
-        assert_int_equal(fake.last.grid, 8 * cases[i].batch);
+        const bool stays = cases[i].batch == 64 && !cases[i].uneven;
+        assert_int_equal(fake.last.grid, 8 * cases[i].batch / (stays ? 2 : 1));
+        assert_string_equal(fake.last.kernel, stays ? "attn_forward_few_bf16_d128_on"
+                                                    : "attn_forward_few_bf16_d128_r8");
+        assert_int_equal(alone.few.items, 8 * cases[i].batch);
         assert_int_equal(alone.few.ctas.by, 1);
         const uint64_t bytes = fake_workspace(context, &args);
         const int before = fake.launches;

@@ -33,8 +33,7 @@ static uint64_t place(attn_tensor *to, const attn_tensor *from, int32_t dtype, i
         const int64_t n = a == 3 ? columns : from->shape[a];
         placed.shape[a] = attn_axis_step(from, a) == 0 && a < 3 ? 1 : n;
         placed.stride[a] = step;
-        wraps |=
-            __builtin_mul_overflow(step, a == 3 ? ceil_to(n, piece) : placed.shape[a], &step);
+        wraps |= __builtin_mul_overflow(step, a == 3 ? ceil_to(n, piece) : placed.shape[a], &step);
     }
     if (wraps || step > INT64_MAX / 16) {
         return 0;
@@ -131,9 +130,8 @@ attn_status attn_cuda_copies_write(const attn_cuda *cuda, const attn_cuda_copies
     if (mask->bytes > 0) {
         TRY(write(cuda, ATTN_CUDA_MASK_BYTES, &mask->from, &problem->mask, stream));
     }
-    return bias->bytes == 0
-               ? ATTN_OK
-               : write(cuda, ATTN_CUDA_BIAS_ROWS, &bias->from, &problem->bias, stream);
+    return bias->bytes == 0 ? ATTN_OK
+                            : write(cuda, ATTN_CUDA_BIAS_ROWS, &bias->from, &problem->bias, stream);
 }
 
 attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask,

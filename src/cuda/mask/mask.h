@@ -1,7 +1,7 @@
 /*
- * mask.h: masks of bits and of integers on a GPU, and masks and biases whose rows are askew. Kernels
- * of attention read bytes of a mask, and 16 bytes at a time where rows begin at multiples of that;
- * launches before theirs write such tensors into the workspace.
+ * mask.h: masks of bits and of integers on a GPU, and masks and biases whose rows are askew.
+ * Kernels of attention read bytes of a mask, and 16 bytes at a time where rows begin at multiples
+ * of that; launches before theirs write such tensors into the workspace.
  */
 #ifndef ATTN_CUDA_MASK_MASK_H
 #define ATTN_CUDA_MASK_MASK_H

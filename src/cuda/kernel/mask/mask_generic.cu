@@ -26,8 +26,8 @@ __device__ __forceinline__ uint4 read_piece(const attn_tensor &from, const char 
     return {words[0], words[1], words[2], words[3]};
 }
 
-/* Writes rows, a piece of `each` elements a thread. read(row, first): 16 bytes of one from an element
- * on. */
+/* Writes rows, a piece of `each` elements a thread. read(row, first): 16 bytes of one from element
+ * `first` on. */
 template <class Read>
 __device__ __forceinline__ void write_pieces(const attn_cuda_mask_params &a, int each,
                                              const Read &read)
@@ -35,8 +35,8 @@ __device__ __forceinline__ void write_pieces(const attn_cuda_mask_params &a, int
     const attn_tensor &to = a.to;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.rows * a.pieces;
          i += (int64_t)gridDim.x * THREADS) {
-        const int64_t row = i / a.pieces, first = i % a.pieces * each,
-                      query = row % to.shape[2], head = row / to.shape[2] % to.shape[1],
+        const int64_t row = i / a.pieces, first = i % a.pieces * each, query = row % to.shape[2],
+                      head = row / to.shape[2] % to.shape[1],
                       batch = row / to.shape[2] / to.shape[1];
         *(uint4 *)attn_at(&to, batch, head, query, first) =
             read(attn_at(&a.from, batch, head, query, 0), first);
