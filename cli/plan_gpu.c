@@ -40,7 +40,7 @@ attn_status plan_gpu_forward(const machine_figures *gpu, const attn_forward_args
     const attn_cuda cuda = context_of(gpu);
     attn_problem problem;
     attn_status status = attn_problem_init(&problem, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
-    return status == ATTN_OK ? attn_cuda_plan_forward(&cuda, &problem, plan) : status;
+    return status == ATTN_OK ? attn_cuda_backend.forward.plan(&cuda, &problem, plan) : status;
 }
 
 attn_status plan_gpu_backward(const machine_figures *gpu, const attn_backward_args *args,
@@ -49,7 +49,7 @@ attn_status plan_gpu_backward(const machine_figures *gpu, const attn_backward_ar
     const attn_cuda cuda = context_of(gpu);
     attn_gradients grads;
     attn_status status = attn_gradients_init(&grads, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
-    return status == ATTN_OK ? attn_cuda_plan_backward(&cuda, &grads, plan) : status;
+    return status == ATTN_OK ? attn_cuda_backend.backward.plan(&cuda, &grads, plan) : status;
 }
 
 double plan_gpu_peak(const machine_figures *gpu, const attn_plan *plan)

@@ -4,8 +4,6 @@
 #include "core/error.h"
 #include "cuda/cuda.h"
 
-const attn_backend attn_cuda_backend = {.name = NULL};
-
 static attn_status refuse(void)
 {
     return attn_fail(ATTN_ERR_UNSUPPORTED,
@@ -24,16 +22,18 @@ void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)
     (void)cuda, (void)allocator;
 }
 
-attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
-                                   attn_plan *plan)
+static attn_status forward_plan(const void *device, const attn_problem *problem, attn_plan *plan)
 {
-    (void)cuda, (void)problem, (void)plan;
+    (void)device, (void)problem, (void)plan;
     return refuse();
 }
 
-attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients *grads,
-                                    attn_plan *plan)
+static attn_status backward_plan(const void *device, const attn_gradients *grads, attn_plan *plan)
 {
-    (void)cuda, (void)grads, (void)plan;
+    (void)device, (void)grads, (void)plan;
     return refuse();
 }
+
+/* No context has it, but a plan may be asked for. */
+const attn_backend attn_cuda_backend = {.forward = {.plan = forward_plan},
+                                        .backward = {.plan = backward_plan}};

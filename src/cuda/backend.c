@@ -20,58 +20,80 @@ static const char *name(const void *device)
 /* Room for aligning the workspace. */
 enum { ALIGNED = 64 };
 
-/* Bytes of a workspace that begins with those of a mask. */
-static uint64_t behind(const attn_cuda_mask *mask, uint64_t bytes)
+/* Bytes of a workspace that begins with copies. */
+static uint64_t behind(const attn_cuda_copies *copies, uint64_t bytes)
 {
-    return mask->bytes == 0 ? bytes : mask->bytes + ALIGNED + bytes;
+    const uint64_t copied = copies->mask.bytes + copies->bias.bytes;
+    return copied == 0 ? bytes : copied + ALIGNED + bytes;
 }
 
-static void tell_mask(const attn_cuda_mask *mask, attn_plan *plan)
+static void tell_copies(const attn_cuda_copies *copies, attn_plan *plan)
 {
     const size_t n = strlen(plan->why);
-    plan->workspace_bytes = behind(mask, plan->workspace_bytes);
-    if (mask->bytes > 0) {
-        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch writes the mask as bytes");
-    }
+    plan->workspace_bytes = behind(copies, plan->workspace_bytes);
+    (void)snprintf(plan->why + n, sizeof plan->why - n, "%s%s",
+                   copies->mask.bytes > 0 ? "; a launch writes the mask as aligned bytes" : "",
+                   copies->bias.bytes > 0 ? "; a launch aligns rows of the bias" : "");
 }
 
-/* Writes the mask of a call to the start of its workspace, `needed` bytes long, and leaves the rest
- * to *call. */
-static attn_status write_mask(const attn_cuda *cuda, const attn_cuda_mask *mask,
-                              const attn_problem *problem, uint64_t needed, attn_call *call)
+/* Writes the copies of a call to the start of its workspace, `needed` bytes long, and leaves the
+ * rest to *call. */
+static attn_status write_copies(const attn_cuda *cuda, const attn_cuda_copies *copies,
+                                const attn_problem *problem, uint64_t needed, attn_call *call)
 {
-    const uint64_t given = call->workspace ? call->workspace_bytes : 0;
+    const uint64_t given = call->workspace ? call->workspace_bytes : 0,
+                   copied = copies->mask.bytes + copies->bias.bytes;
     if (given < needed) {
         return attn_fail(ATTN_ERR_WORKSPACE,
                          "workspace_bytes = %llu, %llu are needed: a GPU's calls do not allocate",
                          (unsigned long long)given, (unsigned long long)needed);
     }
-    call->workspace = (char *)attn_align_up(call->workspace) + mask->bytes;
-    call->workspace_bytes -= mask->bytes + ALIGNED;
-    return attn_cuda_mask_write(cuda, mask, problem, call->stream);
+    call->workspace = (char *)attn_align_up(call->workspace) + copied;
+    call->workspace_bytes -= copied + ALIGNED;
+    return attn_cuda_copies_write(cuda, copies, problem, call->stream);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* Places a mask of another type, and, where there is a workspace or may be, masks and biases whose
+ * rows are askew, if kernels copy rows. */
+static attn_status place(const attn_cuda *cuda, attn_cuda_copies *copies, attn_problem *own,
+                         void *memory, bool room)
+{
+    attn_problem straight = *own;
+    attn_cuda_copies rows;
+    attn_cuda_plan plan;
+    TRY(attn_cuda_mask_place(copies, own, memory));
+    if (!room || !attn_cuda_is_askew(own)) {
+        return ATTN_OK;
+    }
+    TRY(attn_cuda_align(&rows, &straight, memory));
+    TRY(attn_cuda_plan_make(&plan, cuda, &straight, NULL));
+    if (attn_cuda_copies_scores(&plan)) {
+        *own = straight, *copies = rows;
+    }
+    return ATTN_OK;
+}
+
 static attn_status plan_forward(const attn_cuda *cuda, const attn_problem *problem, attn_plan *plan)
 {
     attn_problem own = *problem;
-    attn_cuda_mask mask;
-    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    attn_cuda_copies copies;
+    TRY(place(cuda, &copies, &own, NULL, true));
     TRY(attn_cuda_plan_forward(cuda, &own, plan));
-    tell_mask(&mask, plan);
+    tell_copies(&copies, plan);
     return ATTN_OK;
 }
 
 static attn_status size_forward(const attn_cuda *cuda, const attn_problem *problem, uint64_t *bytes)
 {
     attn_problem own = *problem;
-    attn_cuda_mask mask;
+    attn_cuda_copies copies;
     attn_cuda_plan plan;
     *bytes = 0;
-    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    TRY(place(cuda, &copies, &own, NULL, true));
     TRY(attn_cuda_plan_make(&plan, cuda, &own, NULL));
-    *bytes = behind(&mask, plan.workspace_bytes);
+    *bytes = behind(&copies, plan.workspace_bytes);
     return ATTN_OK;
 }
 
@@ -81,14 +103,14 @@ static attn_status run_forward(const attn_cuda *cuda, const attn_problem *proble
 {
     attn_problem own = *problem;
     attn_call rest = *call;
-    attn_cuda_mask mask;
+    attn_cuda_copies copies;
     uint64_t needed;
     rest.workspace = call->workspace ? attn_align_up(call->workspace) : NULL;
-    TRY(attn_cuda_mask_place(&mask, &own, rest.workspace));
-    if (mask.bytes > 0) {
+    TRY(place(cuda, &copies, &own, rest.workspace, rest.workspace != NULL));
+    if (copies.mask.bytes + copies.bias.bytes > 0) {
         TRY(size_forward(cuda, problem, &needed));
         TRY(attn_problem_overlaps(problem, call->workspace, needed));
-        TRY(write_mask(cuda, &mask, &own, needed, &rest));
+        TRY(write_copies(cuda, &copies, &own, needed, &rest));
     }
     return attn_cuda_forward(cuda, &own, &rest);
 }
@@ -124,14 +146,33 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* Places a mask of another type, and masks and biases whose rows are askew, which would be read
+ * element by element. */
+static attn_status place_grad(const attn_cuda *cuda, attn_cuda_copies *copies, attn_gradients *own,
+                              void *memory)
+{
+    attn_problem straight = own->problem;
+    attn_cuda_copies rows;
+    TRY(attn_cuda_mask_place(copies, &own->problem, memory));
+    if (!attn_cuda_is_askew(&own->problem) || attn_cuda_grad_wgmma_lacks(own, cuda) ||
+        !attn_cuda_grad_gathers(&own->problem)) {
+        return ATTN_OK;
+    }
+    TRY(attn_cuda_align(&rows, &straight, memory));
+    if (!attn_cuda_grad_gathers(&straight)) {
+        own->problem = straight, *copies = rows;
+    }
+    return ATTN_OK;
+}
+
 static attn_status plan_backward(const attn_cuda *cuda, const attn_gradients *grads,
                                  attn_plan *plan)
 {
     attn_gradients own = *grads;
-    attn_cuda_mask mask;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    attn_cuda_copies copies;
+    TRY(place_grad(cuda, &copies, &own, NULL));
     TRY(attn_cuda_plan_backward(cuda, &own, plan));
-    tell_mask(&mask, plan);
+    tell_copies(&copies, plan);
     return ATTN_OK;
 }
 
@@ -139,12 +180,12 @@ static attn_status size_backward(const attn_cuda *cuda, const attn_gradients *gr
                                  uint64_t *bytes)
 {
     attn_gradients own = *grads;
-    attn_cuda_mask mask;
+    attn_cuda_copies copies;
     attn_cuda_grad_plan plan;
     *bytes = 0;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    TRY(place_grad(cuda, &copies, &own, NULL));
     TRY(attn_cuda_grad_plan_make(&plan, cuda, &own));
-    *bytes = behind(&mask, plan.workspace_bytes);
+    *bytes = behind(&copies, plan.workspace_bytes);
     return ATTN_OK;
 }
 
@@ -153,14 +194,14 @@ static attn_status run_backward(const attn_cuda *cuda, const attn_gradients *gra
 {
     attn_gradients own = *grads;
     attn_call rest = *call;
-    attn_cuda_mask mask;
+    attn_cuda_copies copies;
     uint64_t needed;
     void *const memory = call->workspace ? attn_align_up(call->workspace) : NULL;
-    TRY(attn_cuda_mask_place(&mask, &own.problem, memory));
-    if (mask.bytes > 0) {
+    TRY(place_grad(cuda, &copies, &own, memory));
+    if (copies.mask.bytes + copies.bias.bytes > 0) {
         TRY(size_backward(cuda, grads, &needed));
         TRY(attn_gradients_overlaps(grads, call->workspace, needed));
-        TRY(write_mask(cuda, &mask, &own.problem, needed, &rest));
+        TRY(write_copies(cuda, &copies, &own.problem, needed, &rest));
     }
     return attn_cuda_backward(cuda, &own, &rest);
 }

@@ -98,20 +98,24 @@
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
 #define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
+#define FEW_KERNEL(name, dtype, code, d, rows, warps, stages, stays) \
+    {"attn_forward_few_" #name,                                      \
+     ATTN_CUDA_FEW,                                                  \
+     dtype,                                                          \
+     d,                                                              \
+     d,                                                              \
+     rows,                                                           \
+     16 * (warps),                                                   \
+     32 * (warps),                                                   \
+     ATTN_FEW_BYTES(code, d, warps, stages),                         \
+     ATTN_CUDA_THREADS,                                              \
+     code,                                                           \
+     false,                                                          \
+     stays},
 #define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas) \
-    {"attn_forward_few_" #name,                                           \
-     ATTN_CUDA_FEW,                                                       \
-     dtype,                                                               \
-     d,                                                                   \
-     d,                                                                   \
-     rows,                                                                \
-     16 * (warps),                                                        \
-     32 * (warps),                                                        \
-     ATTN_FEW_BYTES(code, d, warps, stages),                              \
-     ATTN_CUDA_THREADS,                                                   \
-     code,                                                                \
-     false,                                                               \
-     false},
+    FEW_KERNEL(name, dtype, code, d, rows, warps, stages, false)
+#define ATTN_FORWARD_FEW_ON(name, dtype, d, warps, stages, ctas) \
+    FEW_KERNEL(name, dtype, dtype, d, 8, warps, stages, true)
 #define ATTN_FORWARD_FEW_SHARED(name, dtype, d, warps, stages, ctas) \
     {"attn_forward_few_shared_" #name,                               \
      ATTN_CUDA_FEW_SHARED,                                           \

@@ -64,7 +64,7 @@ enum {
 enum { ATTN_CUDA_MERGE_RESULTS, ATTN_CUDA_MERGE_GRADIENTS, ATTN_CUDA_MERGE_KINDS };
 
 /* Kernels of masks. */
-enum { ATTN_CUDA_MASK_BYTES, ATTN_CUDA_MASK_LANES };
+enum { ATTN_CUDA_MASK_BYTES, ATTN_CUDA_MASK_LANES, ATTN_CUDA_BIAS_ROWS };
 
 /* Kernels of new rows. */
 enum { ATTN_CUDA_APPEND_ROTATE, ATTN_CUDA_APPEND_STORE };
@@ -90,7 +90,8 @@ typedef struct attn_cuda_kernel {
                     * elements: ATTN_CUDA_WRITE_ .. */
     int32_t codes; /* ATTN_CUDA_FEW: type of K and V */
     bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
-    bool stays;    /* a CTA does one item after the other (kernel/backward/run_sm90.cuh) */
+    bool stays;    /* a CTA does one item after the other (kernel/backward/run_sm90.cuh,
+                    * kernel/forward/few_run.cuh) */
 } attn_cuda_kernel;
 
 enum {
@@ -113,6 +114,7 @@ enum {
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_FORWARD_CODES(...) +1
 #define ATTN_FORWARD_FEW(...) +1
+#define ATTN_FORWARD_FEW_ON(...) +1
 #define ATTN_FORWARD_FEW_SHARED(...) +1
 #define ATTN_FORWARD_FEW_FIND(...) +1
 #define ATTN_FORWARD_FEW_MERGE(...) +1

@@ -186,7 +186,8 @@ typedef struct attn_cuda_few {
     float scale_log2;
     const char *table; /* pages of sequences: steps in bytes */
     int64_t table_sequence, table_entry;
-    int32_t parts; /* of a row for the merge: splits, or sums that CTAs have added up */
+    int32_t parts;  /* of a row for the merge: splits, or sums that CTAs have added up */
+    uint32_t items; /* of all CTAs; one does the gridDim.x-th after its own, too, if it stays */
 } attn_cuda_few;
 
 /* Ways of a bias to forward_sm90's steps. */

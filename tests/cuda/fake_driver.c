@@ -5,9 +5,13 @@
 #include "cuda/forward/codes.h"
 
 #include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 fake_driver fake;
 
@@ -64,6 +68,20 @@ attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_
     args.v = attn_tensor_bshd(fake_memory(2), dtype, 2, keys, 4, d);
     args.o = attn_tensor_bshd(fake_memory(3), dtype, 2, rows, 4, d);
     return args;
+}
+
+attn_cuda_forward_params fake_params(attn_context *context, const attn_forward_args *args)
+{
+    assert_int_equal(attn_forward(context, args), ATTN_OK);
+    return fake.last.params;
+}
+
+uint64_t fake_workspace(attn_context *context, attn_forward_args *args)
+{
+    uint64_t bytes = 0;
+    assert_int_equal(attn_forward_workspace(context, args, &bytes), ATTN_OK);
+    args->workspace = bytes > 0 ? fake_memory(5) : NULL, args->workspace_bytes = bytes;
+    return bytes;
 }
 
 static cu_result answer(void)

@@ -70,4 +70,10 @@ void *fake_memory(int n);
 /* Two sequences, four heads, d_v = d; q, k, v and o at addresses 0 to 3. */
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d);
 
+/* Runs a forward pass. Returns the parameters of its last launch, which is one of attention. */
+attn_cuda_forward_params fake_params(attn_context *context, const attn_forward_args *args);
+
+/* Gives a forward pass the workspace that it asks for. Returns its bytes. */
+uint64_t fake_workspace(attn_context *context, attn_forward_args *args);
+
 #endif

@@ -335,12 +335,6 @@ static void test_row_ends(void **state)
     attn_context_destroy(context);
 }
 
-static attn_cuda_forward_params params_of(attn_context *context, const attn_forward_args *args)
-{
-    assert_int_equal(attn_forward(context, args), ATTN_OK);
-    return fake.last.params;
-}
-
 static void test_params(void **state)
 {
     static const float log2_e = 1.44269504f;
@@ -350,37 +344,37 @@ static void test_params(void **state)
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    p = params_of(context, &plain);
+    p = fake_params(context, &plain);
     assert_true(p.whole && p.o_boxed && !p.statistics && !p.steps && p.scale_log2 == log2_e / 8);
 
     fesetround(FE_UPWARD); /* the nearest f32 is below log2 e */
-    p = params_of(context, &plain);
+    p = fake_params(context, &plain);
     fesetround(FE_TONEAREST);
     assert_true(p.scale_log2 == log2_e / 8);
 
     args = plain, args.softcap = 5; /* the kernel scales before the steps */
-    p = params_of(context, &args);
+    p = fake_params(context, &args);
     assert_true(p.steps && p.scale_log2 == log2_e);
     args = plain, args.flags = ATTN_SCALE, args.softmax_scale = -1;
-    assert_true(params_of(context, &args).steps);
+    assert_true(fake_params(context, &args).steps);
 
     args = plain, args.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
-    p = params_of(context, &args);
+    p = fake_params(context, &args);
     assert_true(p.lse_alone && !p.statistics);
     args = plain, args.row_max = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
-    p = params_of(context, &args);
+    p = fake_params(context, &args);
     assert_true(p.statistics && !p.lse_alone);
     args = plain, args.sinks = attn_tensor_bshd(args.q.data, ATTN_F32, 1, 4, 1, 1);
-    assert_true(params_of(context, &args).statistics);
+    assert_true(fake_params(context, &args).statistics);
 
     args = plain, args.seqused_q = attn_tensor_bshd(args.q.data, ATTN_I32, 2, 1, 1, 1);
-    assert_true(!params_of(context, &args).whole);
+    assert_true(!fake_params(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
     args = plain, args.seqused_k = attn_tensor_bshd(args.q.data, ATTN_I32, 2, 1, 1, 1);
-    assert_true(!params_of(context, &args).whole);
+    assert_true(!fake_params(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
     args.q.stride[1] += 4;
-    assert_true(!params_of(context, &args).whole);
+    assert_true(!fake_params(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_any");
     attn_context_destroy(context);
 }

@@ -11,12 +11,6 @@
 #include <cmocka.h>
 #include <string.h>
 
-static attn_cuda_forward_params params_of(attn_context *context, const attn_forward_args *args)
-{
-    assert_int_equal(attn_forward(context, args), ATTN_OK);
-    return fake.last.params;
-}
-
 /* Columns that share the L2 cache, of 16k rows in all, causal: as measured on an H200. Up to d =
  * 128 those but the last section have 8 MB of K and V, if that is four columns. */
 static void test_sections(void **state)
@@ -35,7 +29,7 @@ static void test_sections(void **state)
         args.flags = ATTN_CAUSAL;
         args.q = args.k = args.v = attn_tensor_bshd(args.q.data, ATTN_BF16, 16384 / n, n, heads, d);
         args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, 16384 / n, n, heads, d);
-        const attn_cuda_schedule s = params_of(context, &args).schedule;
+        const attn_cuda_schedule s = fake_params(context, &args).schedule;
         assert_int_equal(s.columns, 16384 / n * heads);
         assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
         const int32_t wide = widths[i / 6][i % 6], each = narrow[i / 6][i % 6];
@@ -57,7 +51,7 @@ static void test_sections_of_groups(void **state)
         args.flags = ATTN_CAUSAL;
         args.q.shape[2] = args.o.shape[2] = 68; /* 17 have their keys in common */
         args.q.stride[2] = args.o.stride[2] = 2 * n * 4 * 128;
-        const attn_cuda_schedule s = params_of(context, &args).schedule;
+        const attn_cuda_schedule s = fake_params(context, &args).schedule;
         assert_int_equal(s.columns, 2 * 68);
         assert_int_equal(s.section, n <= 16384 ? 68 : n == 32768 ? 34 : 17);
     }
@@ -83,7 +77,7 @@ static void test_folds(void **state)
         args.q = attn_tensor_bshd(args.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
         args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, 2, rows, 4 * group, 128);
         fake.maps = 0;
-        const attn_cuda_schedule s = params_of(context, &args).schedule;
+        const attn_cuda_schedule s = fake_params(context, &args).schedule;
         assert_int_equal(s.fold, cases[i].fold);
         for (int r = 0; r < 64; r++) {
             assert_int_equal(r * s.inverse >> 16, r / s.fold);
@@ -123,7 +117,7 @@ static void test_splits(void **state)
         uint64_t bytes;
         assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
         const int before = fake.launches;
-        const attn_cuda_schedule whole = params_of(context, &args).schedule;
+        const attn_cuda_schedule whole = fake_params(context, &args).schedule;
         assert_int_equal(whole.splits, 1);
         assert_int_equal(fake.launches - before, 1);
         if (bytes == 0) {
@@ -131,7 +125,7 @@ static void test_splits(void **state)
             continue;
         }
         args.workspace = (void *)(uintptr_t)4096, args.workspace_bytes = bytes;
-        const attn_cuda_forward_params p = params_of(context, &args);
+        const attn_cuda_forward_params p = fake_params(context, &args);
         const int64_t parts = p.schedule.items * p.parts.rows;
         assert_int_equal(p.schedule.splits, cases[i / 2].splits);
         assert_int_equal(p.schedule.items, whole.items * p.schedule.splits);
@@ -239,18 +233,10 @@ static attn_forward_args decode_args(int64_t batch, int64_t keys)
     return args;
 }
 
-/* Gives a call the workspace that it asks for. Returns its bytes. */
-static uint64_t give_workspace(attn_context *context, attn_forward_args *args)
-{
-    uint64_t bytes;
-    assert_int_equal(attn_forward_workspace(context, args, &bytes), ATTN_OK);
-    args->workspace = bytes > 0 ? fake_memory(5) : NULL, args->workspace_bytes = bytes;
-    return bytes;
-}
-
 /* Batches that fill a GPU have CTAs with all splits of their rows: no merge, no workspace, but as
  * many splits as one sequence alone, since bits follow from them. So have calls without a
- * workspace. Others have CTAs with four splits each. */
+ * workspace. Others have CTAs with four splits each. Where sequences are equally long CTAs that
+ * fill the GPU once go on from one KV head to the next. */
 static void test_joined(void **state)
 {
     static const struct {
@@ -270,12 +256,16 @@ static void test_joined(void **state)
         if (cases[i].uneven) {
             args.seqused_k = attn_tensor_bshd(fake_memory(6), ATTN_I32, cases[i].batch, 1, 1, 1);
         }
-        const attn_cuda_forward_params alone = params_of(context, &args);
-        assert_int_equal(fake.last.grid, 8 * cases[i].batch);
+        const attn_cuda_forward_params alone = fake_params(context, &args);
+        const bool stays = cases[i].batch == 64 && !cases[i].uneven;
+        assert_int_equal(fake.last.grid, 8 * cases[i].batch / (stays ? 2 : 1));
+        assert_string_equal(fake.last.kernel, stays ? "attn_forward_few_bf16_d128_on"
+                                                    : "attn_forward_few_bf16_d128_r8");
+        assert_int_equal(alone.few.items, 8 * cases[i].batch);
         assert_int_equal(alone.few.ctas.by, 1);
-        const uint64_t bytes = give_workspace(context, &args);
+        const uint64_t bytes = fake_workspace(context, &args);
         const int before = fake.launches;
-        const attn_cuda_forward_params p = params_of(context, &args);
+        const attn_cuda_forward_params p = fake_params(context, &args);
         const bool joined = cases[i].grid == 8 * cases[i].batch;
         const int splits = p.schedule.splits;
         assert_int_equal(bytes > 0, !joined);
@@ -309,9 +299,9 @@ static void test_codes(void **state)
         args.k.dtype = args.v.dtype = ATTN_E4M3;
         args.k_scale = args.v_scale =
             attn_tensor_bshd(fake_memory(4), ATTN_F32, cases[i].batch, cases[i].keys, 8, 1);
-        assert_int_equal(give_workspace(context, &args) > 0, cases[i].splits > 1);
+        assert_int_equal(fake_workspace(context, &args) > 0, cases[i].splits > 1);
         const int before = fake.launches;
-        attn_cuda_forward_params p = params_of(context, &args);
+        attn_cuda_forward_params p = fake_params(context, &args);
         assert_int_equal(fake.launches - before, cases[i].splits > 1 ? 2 : 1);
         assert_int_equal(p.schedule.splits, cases[i].splits);
         assert_int_equal(p.few.parts, cases[i].splits);
@@ -320,47 +310,8 @@ static void test_codes(void **state)
         assert_int_equal(p.few.each, cases[i].each);
         assert_true(p.few.straight);
         args.k_scale.dtype = ATTN_F16;
-        p = params_of(context, &args);
+        p = fake_params(context, &args);
         assert_false(p.few.straight);
-    }
-    attn_context_destroy(context);
-}
-
-/* Bits of a mask that at least four heads read are made by a launch ahead, where there is memory
- * for them and work enough. */
-static void test_mask_bits(void **state)
-{
-    static const struct {
-        int64_t rows, batch, heads; /* of the mask */
-        bool made;
-    } cases[] = {{4096, 1, 1, true},  {4090, 2, 1, true},  {4096, 1, 4, false},
-                 {4096, 2, 4, false}, {1024, 1, 1, false}, {1, 1, 1, false}};
-    const int64_t n = 4096;
-    attn_context *context;
-    (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const int64_t rows = cases[i].rows, heads = cases[i].heads;
-        attn_forward_args args = fake_args(ATTN_BF16, rows == 1 ? n : rows, n, 64);
-        args.mask = attn_tensor_bshd(fake_memory(4), ATTN_BOOL, cases[i].batch, heads, rows, n);
-        int before = fake.launches;
-        (void)params_of(context, &args);
-        assert_int_equal(fake.launches - before, 1);
-        assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64");
-        const uint64_t bytes = give_workspace(context, &args);
-        before = fake.launches;
-        const attn_cuda_lanes lanes = params_of(context, &args).lanes;
-        assert_int_equal(fake.launches - before, cases[i].made ? 2 : 1);
-        if (cases[i].made) {
-            const int64_t blocks = (rows + 15) / 16;
-            assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64_lanes");
-            assert_int_equal(lanes.row, n / 128 * 16);
-            assert_int_equal(lanes.last, (blocks - 1) * 16);
-            assert_int_equal(lanes.batch, cases[i].batch > 1 ? blocks * 16 * lanes.row : 0);
-            assert_true(bytes > (uint64_t)(cases[i].batch * blocks * 16 * n / 8));
-            assert_int_equal((uintptr_t)lanes.bits % 64, 0);
-        }
     }
     attn_context_destroy(context);
 }
@@ -368,11 +319,10 @@ static void test_mask_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joined),    cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_few),       cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_sections),  cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),     cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_mask_bits),
+        cmocka_unit_test(test_joined),   cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,9 +15,10 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem)
     int found = -1;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
-        const bool fits = kernel->family == ATTN_CUDA_FEW && kernel->codes == problem->k.dtype &&
-                          kernel->dtype == problem->q.dtype && problem->d <= kernel->d &&
-                          problem->dv <= kernel->dv && kernel->shared_bytes <= cuda->shared_bytes;
+        const bool fits = kernel->family == ATTN_CUDA_FEW && !kernel->stays &&
+                          kernel->codes == problem->k.dtype && kernel->dtype == problem->q.dtype &&
+                          problem->d <= kernel->d && problem->dv <= kernel->dv &&
+                          kernel->shared_bytes <= cuda->shared_bytes;
         const bool first = found < 0 || attn_cuda_kernels[found].d == kernel->d;
         if (fits && first) {
             found = i;
@@ -170,6 +171,13 @@ enum {
     ROOM = 3
 };
 
+/* CTAs that a GPU takes at once. */
+static int64_t room_of(const attn_cuda *cuda, const attn_cuda_kernel *kernel)
+{
+    const int64_t fit = cuda->shared_bytes / kernel->shared_bytes;
+    return cuda->multiprocessors * (fit < ROOM ? fit : ROOM);
+}
+
 int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
                       const attn_problem *problem, const attn_cuda_schedule *schedule)
 {
@@ -179,8 +187,7 @@ int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
     }
     const int64_t splits = schedule->splits, blocks = schedule->items / splits,
                   tiles = (problem->keys + kernel->keys - 1) / kernel->keys,
-                  fit = cuda->shared_bytes / kernel->shared_bytes,
-                  room = cuda->multiprocessors * (fit < ROOM ? fit : ROOM);
+                  room = room_of(cuda, kernel);
     const int64_t group = splits < ATTN_CUDA_FEW_GROUP ? splits : ATTN_CUDA_FEW_GROUP,
                   runs[] = {1, group, splits};
     const bool adds = attn_cuda_few_adds(kernel);
@@ -250,6 +257,56 @@ static bool is_straight(const attn_tensor *tensor, const attn_codes *codes, int6
             (!attn_tensor_present(scale) || scale->dtype == ATTN_F32));
 }
 
+static bool are_straight(const attn_cuda_plan *plan)
+{
+    const attn_problem *problem = &plan->params.problem;
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
+    return is_straight(&problem->k, &problem->k_codes, problem->d, kernel->d) &&
+           is_straight(&problem->v, &problem->v_codes, problem->dv, kernel->dv);
+}
+
+/* The items of a plan: CTAs, if each does one. */
+static int64_t items_of(const attn_cuda_plan *plan)
+{
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
+    return schedule->items / schedule->splits * ((schedule->splits + plan->run - 1) / plan->run);
+}
+
+/* The kernel that does what the plan's does, one item after the other; or -1. */
+static int find_staying(const attn_cuda_plan *plan)
+{
+    const attn_cuda_kernel *alone = &attn_cuda_kernels[plan->kernel];
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == ATTN_CUDA_FEW && kernel->stays && kernel->codes == alone->codes &&
+            kernel->d == alone->d && kernel->rows == alone->rows) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* TILES: of an item, at least; a kernel's stages. CTAs go on where they then fill the GPU once:
+ * FULL in 16 of what it takes at once. */
+uint32_t attn_cuda_few_grid(const attn_cuda_plan *plan, const attn_cuda *cuda)
+{
+    enum { TILES = 3, FULL = 15 };
+    const attn_problem *problem = &plan->params.problem;
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
+    const int64_t items = items_of(plan), room = room_of(cuda, kernel),
+                  each = (items + room - 1) / room, ctas = (items + each - 1) / each;
+    const bool all = plan->run >= plan->params.schedule.splits, /* splits of their rows */
+        may = all && each_of_all(plan) > 0 && problem->keys > (TILES - 1) * kernel->keys &&
+              are_straight(plan) && !problem->paged && !attn_cuda_has_steps(problem) &&
+              find_staying(plan) >= 0;
+    return (uint32_t)(may && 16 * ctas >= FULL * room ? ctas : items);
+}
+
+int attn_cuda_few_launched(const attn_cuda_plan *plan)
+{
+    return plan->grid[0] < items_of(plan) ? find_staying(plan) : plan->kernel;
+}
+
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
 {
     const attn_problem *problem = &plan->params.problem;
@@ -261,6 +318,7 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
     return (attn_cuda_few){
         .ctas = divisor(ctas, schedule->items),
         .parts = attn_cuda_few_adds(kernel) ? ctas : schedule->splits,
+        .items = (uint32_t)items_of(plan),
         .run = (uint8_t)plan->run,
         .each = each_of_all(plan),
         .blocks = divisor(schedule->blocks, schedule->items),
@@ -274,8 +332,7 @@ attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)
         .top_left = problem->top_left,
         .light = has_light_steps(problem),
         .entry = (uint8_t)(problem->paged ? attn_dtype_size(problem->table.dtype) : 0),
-        .straight = is_straight(&problem->k, &problem->k_codes, problem->d, kernel->d) &&
-                    is_straight(&problem->v, &problem->v_codes, problem->dv, kernel->dv),
+        .straight = are_straight(plan),
         .used = attn_tensor_present(&problem->used_k),
         .steps = plan->params.steps,
         .k_bytes = row_bytes(&problem->k, problem->d),

@@ -61,6 +61,13 @@ bool attn_cuda_few_adds(const attn_cuda_kernel *kernel);
 int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
                       const attn_problem *problem, const attn_cuda_schedule *schedule);
 
+/* CTAs of a plan of forward_few that knows the splits of each: fewer where a CTA goes on from one
+ * item to another. */
+uint32_t attn_cuda_few_grid(const attn_cuda_plan *plan, const attn_cuda *cuda);
+
+/* The kernel for that: the plan's, or one of the same bits. */
+int attn_cuda_few_launched(const attn_cuda_plan *plan);
+
 /* What forward_few's CTAs take of a placed plan's problem. */
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan);
 
@@ -85,6 +92,10 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
 
 /* The plan for a call whose attention has that workspace, NULL: none. */
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
+
+/* True if the plan's kernel copies rows of masks and biases 16 bytes at a time where they are
+ * aligned. */
+bool attn_cuda_copies_scores(const attn_cuda_plan *plan);
 
 /* True if more than a positive scale and intervals of keys lies between Q K^T and softmax. */
 bool attn_cuda_has_steps(const attn_problem *problem);

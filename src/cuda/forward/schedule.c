@@ -251,14 +251,21 @@ static void plan_parts(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_p
 }
 
 /* Gives each CTA of forward_few so many splits of its rows. */
-static void join_splits(attn_cuda_plan *plan, int run)
+static void join_splits(attn_cuda_plan *plan, const attn_cuda *cuda, int run)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     plan->run = run;
-    plan->grid[0] =
-        (uint32_t)(schedule->items / schedule->splits * ceil_div(schedule->splits, run));
+    plan->grid[0] = attn_cuda_few_grid(plan, cuda);
     if (run == schedule->splits && attn_cuda_few_adds(&attn_cuda_kernels[plan->kernel])) {
         plan->merge = -1;
+    }
+}
+
+static void tell_launched(attn_cuda_plan *plan)
+{
+    const size_t n = strlen(plan->why);
+    if (attn_cuda_few_launched(plan) != plan->kernel) {
+        (void)snprintf(plan->why + n, sizeof plan->why - n, "; CTAs go on to other heads");
     }
 }
 
@@ -304,7 +311,7 @@ void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *wor
         plan->params.parts.sums =
             plan->params.parts.states + schedule->items * plan->params.parts.rows * 4;
     } else if (attn_cuda_few_adds(&attn_cuda_kernels[plan->kernel])) {
-        join_splits(plan, schedule->splits);
+        join_splits(plan, cuda, schedule->splits);
     } else {
         schedule->items /= schedule->splits, schedule->splits = 1, plan->merge = -1, plan->run = 1;
         plan_grid(plan, cuda, schedule->items);
@@ -349,9 +356,9 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->counted = is_counted(cuda, problem, grid) && kernel->loads != ATTN_CUDA_THREADS;
     plan->workspace_bytes = plan->counted ? COUNTER_BYTES : 0;
     plan_grid(plan, cuda, grid);
-    const int run = attn_cuda_few_run(cuda, kernel, problem, schedule);
-    if (run > 1) {
-        join_splits(plan, run);
+    if (kernel->family == ATTN_CUDA_FEW) {
+        join_splits(plan, cuda, attn_cuda_few_run(cuda, kernel, problem, schedule));
+        tell_launched(plan);
     }
     if (plan->merge >= 0) {
         plan_parts(plan, cuda, problem);

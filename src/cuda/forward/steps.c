@@ -20,6 +20,13 @@ static bool is_copied(const attn_tensor *tensor)
     return attn_cuda_is_aligned(tensor) && tensor->shape[3] > 1;
 }
 
+bool attn_cuda_copies_scores(const attn_cuda_plan *plan)
+{
+    const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
+    return family == ATTN_CUDA_SM90_MASK || family == ATTN_CUDA_SM90_BIAS ||
+           family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_DROPOUT_STEPS;
+}
+
 /* True for scales that leave all coefficients of scores_sm90.cuh within f32. */
 static bool is_usual(double scale)
 {

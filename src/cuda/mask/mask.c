@@ -20,47 +20,118 @@ static int64_t columns_of(const attn_problem *problem)
                                                : problem->keys;
 }
 
-attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, void *memory)
+/* Makes *to, of another type, lie at `memory` in rows that begin at multiples of PIECE bytes. Axes
+ * that *from repeats have one element. Returns its bytes; 0: more than 64 bits hold. */
+static uint64_t place(attn_tensor *to, const attn_tensor *from, int32_t dtype, int64_t columns,
+                      void *memory)
 {
-    attn_tensor bytes = {.data = memory, .dtype = ATTN_U8};
+    const int64_t piece = ATTN_CUDA_MASK_PIECE / (int64_t)attn_dtype_size(dtype);
+    attn_tensor placed = {.data = memory, .dtype = dtype};
     int64_t step = 1;
     bool wraps = false;
-    *mask = (attn_cuda_mask){.from = problem->mask};
-    if (!attn_tensor_present(&mask->from) || ATTN_BYTE_MASK_TYPES >> mask->from.dtype & 1) {
-        return ATTN_OK;
-    }
     for (int a = 3; a >= 0; a--) {
-        const int64_t n = a == 3 ? columns_of(problem) : mask->from.shape[a];
-        bytes.shape[a] = attn_axis_step(&mask->from, a) == 0 && a < 3 ? 1 : n;
-        bytes.stride[a] = step;
-        const int64_t room =
-            a == 3 ? (n + ATTN_CUDA_MASK_PIECE - 1) / ATTN_CUDA_MASK_PIECE * ATTN_CUDA_MASK_PIECE
-                   : bytes.shape[a];
-        wraps |= __builtin_mul_overflow(step, room, &step);
+        const int64_t n = a == 3 ? columns : from->shape[a];
+        placed.shape[a] = attn_axis_step(from, a) == 0 && a < 3 ? 1 : n;
+        placed.stride[a] = step;
+        wraps |= __builtin_mul_overflow(step, a == 3 ? ceil_to(n, piece) : placed.shape[a], &step);
     }
-    if (wraps || step > INT64_MAX / 2) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the mask does not fit in 64 bits as bytes");
+    if (wraps || step > INT64_MAX / 16) {
+        return 0;
     }
-    mask->bytes = ((uint64_t)step + 63) / 64 * 64;
-    attn_stand_in(&bytes);
-    attn_normalise_tensor(&bytes, true);
-    problem->mask = bytes;
+    attn_stand_in(&placed);
+    attn_normalise_tensor(&placed, true);
+    *to = placed;
+    return (uint64_t)ceil_to(step * (int64_t)attn_dtype_size(dtype), 64);
+}
+
+static bool is_of_bytes(const attn_tensor *mask)
+{
+    return ATTN_BYTE_MASK_TYPES >> mask->dtype & 1;
+}
+
+static attn_status place_mask(attn_cuda_copies *copies, attn_problem *problem, void *memory)
+{
+    copies->mask.bytes =
+        place(&problem->mask, &copies->mask.from, ATTN_U8, columns_of(problem), memory);
+    return copies->mask.bytes > 0
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_OVERFLOW, "the mask does not fit in 64 bits as bytes");
+}
+
+attn_status attn_cuda_mask_place(attn_cuda_copies *copies, attn_problem *problem, void *memory)
+{
+    *copies = (attn_cuda_copies){{.from = problem->mask}, {.from = problem->bias}};
+    return attn_tensor_present(&problem->mask) && !is_of_bytes(&problem->mask)
+               ? place_mask(copies, problem, memory)
+               : ATTN_OK;
+}
+
+static bool are_askew(const attn_tensor *rows)
+{
+    return attn_tensor_present(rows) && rows->shape[3] >= ATTN_CUDA_MASK_PIECE &&
+           !attn_cuda_is_aligned(rows);
+}
+
+static bool is_mask_askew(const attn_problem *problem)
+{
+    return are_askew(&problem->mask) && is_of_bytes(&problem->mask);
+}
+
+static bool is_bias_askew(const attn_problem *problem)
+{
+    return are_askew(&problem->bias) && problem->bias.dtype != ATTN_F64;
+}
+
+bool attn_cuda_is_askew(const attn_problem *problem)
+{
+    return is_mask_askew(problem) || is_bias_askew(problem);
+}
+
+attn_status attn_cuda_align(attn_cuda_copies *copies, attn_problem *problem, void *memory)
+{
+    TRY(attn_cuda_mask_place(copies, problem, memory));
+    if (copies->mask.bytes == 0 && is_mask_askew(problem)) {
+        TRY(place_mask(copies, problem, memory));
+    }
+    if (is_bias_askew(problem)) {
+        const attn_tensor *from = &copies->bias.from;
+        attn_tensor *to = &problem->bias;
+        void *behind = memory == NULL ? NULL : (char *)memory + copies->mask.bytes;
+        copies->bias.bytes = place(to, from, from->dtype, from->shape[3], behind);
+        for (int a = 0; a < 3; a++) { /* gradients have the bias' shape */
+            to->shape[a] = from->shape[a];
+            to->stride[a] = attn_axis_step(from, a) == 0 ? 0 : to->stride[a];
+        }
+    }
     return ATTN_OK;
 }
 
-attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *mask,
-                                 const attn_problem *problem, void *stream)
+/* Enqueues the launch that writes *to. */
+static attn_status write(const attn_cuda *cuda, int32_t what, const attn_tensor *from,
+                         const attn_tensor *to, void *stream)
 {
-    const attn_tensor *to = &problem->mask;
-    attn_cuda_mask_params params = {.from = mask->from,
-                                    .to = *to,
-                                    .rows = to->shape[0] * to->shape[1] * to->shape[2],
-                                    .pieces = (to->shape[3] + ATTN_CUDA_MASK_PIECE - 1) /
-                                              ATTN_CUDA_MASK_PIECE};
-    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, ATTN_CUDA_MASK_BYTES);
+    const int64_t piece = ATTN_CUDA_MASK_PIECE / (int64_t)attn_dtype_size(to->dtype);
+    attn_cuda_mask_params params = {
+        .from = *from, .to = *to, .rows = 1, .pieces = ceil_to(to->shape[3], piece) / piece};
+    for (int a = 0; a < 3; a++) {
+        params.to.shape[a] = attn_axis_step(to, a) == 0 ? 1 : to->shape[a];
+        params.rows *= params.to.shape[a];
+    }
+    const int kernel = attn_cuda_find(ATTN_CUDA_MASKS, what);
     const int64_t each = attn_cuda_kernels[kernel].threads,
                   ctas = (params.rows * params.pieces + each - 1) / each;
     return attn_cuda_launch_loop(cuda, kernel, ctas, &params, stream);
+}
+
+attn_status attn_cuda_copies_write(const attn_cuda *cuda, const attn_cuda_copies *copies,
+                                   const attn_problem *problem, void *stream)
+{
+    const attn_cuda_copy *mask = &copies->mask, *bias = &copies->bias;
+    if (mask->bytes > 0) {
+        TRY(write(cuda, ATTN_CUDA_MASK_BYTES, &mask->from, &problem->mask, stream));
+    }
+    return bias->bytes == 0 ? ATTN_OK
+                            : write(cuda, ATTN_CUDA_BIAS_ROWS, &bias->from, &problem->bias, stream);
 }
 
 attn_status attn_cuda_lanes_write(const attn_cuda *cuda, const attn_tensor *mask,

@@ -1,25 +1,38 @@
 /*
- * mask.h: masks of bits and of integers on a GPU. Kernels of attention read bytes; a launch before
- * theirs writes such a mask as bytes into the workspace.
+ * mask.h: masks of bits and of integers on a GPU, and masks and biases whose rows are askew.
+ * Kernels of attention read bytes of a mask, and 16 bytes at a time where rows begin at multiples
+ * of that; launches before theirs write such tensors into the workspace.
  */
 #ifndef ATTN_CUDA_MASK_MASK_H
 #define ATTN_CUDA_MASK_MASK_H
 
 #include "cuda/gpu.h"
 
-/* The bytes of a mask. */
-typedef struct attn_cuda_mask {
+/* A mask or a bias that a launch writes. */
+typedef struct attn_cuda_copy {
     attn_tensor from;
-    uint64_t bytes; /* of the workspace; 0: the problem's mask stays as it is */
-} attn_cuda_mask;
+    uint64_t bytes; /* of the workspace; 0: the problem's own is read */
+} attn_cuda_copy;
+
+/* In the workspace in this order. */
+typedef struct attn_cuda_copies {
+    attn_cuda_copy mask, bias;
+} attn_cuda_copies;
 
 /* Puts the mask of bytes, which lies at `memory` (NULL: nowhere yet), into a problem whose mask is
  * of another type. Axes that the mask repeats are one element long. Errors: overflow. */
-attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, void *memory);
+attn_status attn_cuda_mask_place(attn_cuda_copies *copies, attn_problem *problem, void *memory);
 
-/* Enqueues the launch that writes it. */
-attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *mask,
-                                 const attn_problem *problem, void *stream);
+/* True if a mask of bytes or a bias has rows that do not all begin at multiples of 16 bytes, or
+ * elements that lie apart. */
+bool attn_cuda_is_askew(const attn_problem *problem);
+
+/* Puts such rows in order, too, instead of attn_cuda_mask_place. */
+attn_status attn_cuda_align(attn_cuda_copies *copies, attn_problem *problem, void *memory);
+
+/* Enqueues the launches that write what was placed. */
+attn_status attn_cuda_copies_write(const attn_cuda *cuda, const attn_cuda_copies *copies,
+                                   const attn_problem *problem, void *stream);
 
 /* Where each lane of forward_sm90 is to find its bits of the problem's mask of bytes, without an
  * address: strides are those of attn_cuda_lanes, an element of axis 3 is a byte of 16 rows. Returns

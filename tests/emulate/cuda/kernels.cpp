@@ -17,6 +17,7 @@
 #define ATTN_FORWARD_FEW_FIND(name) ENTRY(attn_forward_few_shared_##name)
 #elif defined(EMULATED_forward_few)
 #define ATTN_FORWARD_FEW(name, ...) ENTRY(attn_forward_few_##name)
+#define ATTN_FORWARD_FEW_ON(name, ...) ENTRY(attn_forward_few_##name)
 #define ATTN_FORWARD_FEW_MERGE(name, ...) ENTRY(attn_forward_few_##name)
 #elif defined(EMULATED_forward_sm80)
 #define ATTN_FORWARD_SM80(name, ...) ENTRY(attn_forward_sm80_##name)

@@ -43,6 +43,18 @@ template <class S> struct FewLine {
         }
     }
 
+    /* Goes on to the same keys of KV head number `index`, counted over all sequences. */
+    __device__ __forceinline__ void go_on(const FewItem &item, uint32_t index)
+    {
+        const int key = item.blocks.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH,
+                  piece = threadIdx.x % PIECES * 16;
+        const uint32_t sequence = quotient(index, few.kv_heads),
+                       kv_head = index - sequence * few.kv_heads.by;
+        left = item.band.keys - 1 - key;
+        k = few.k.data + kv_head * few.k.head + sequence * few.k.batch + key * few.k.row + piece;
+        v = few.v.data + kv_head * few.v.head + sequence * few.v.batch + key * few.v.row + piece;
+    }
+
     /* Makes the factors of a stage those of absent tensors. */
     static __device__ __forceinline__ void clear(unsigned char *stage)
     {

@@ -27,14 +27,15 @@ template <class S> struct FewLoader {
     const FewItem &item;
     unsigned char *shared;                /* the warp's */
     int copy_row, copy_piece, copy_place; /* of the lane's first piece of a tile; bytes */
-    const int count;                      /* tiles */
+    int count;                            /* tiles of the items begun so far */
+    uint32_t index;                       /* of the last of these */
     FewLine<S> line;
 
     __device__ __forceinline__ FewLoader(const attn_cuda_codes_params &c_, const FewItem &item_,
                                          unsigned char *shared_)
         : c(c_), item(item_), shared(shared_), copy_row(threadIdx.x % 32 / PIECES),
           copy_piece(threadIdx.x % PIECES * 16), copy_place(S::place(copy_row, copy_piece)),
-          count(ptx::opaque(item_.blocks.count)), line(c_.forward.few)
+          count(ptx::opaque(item_.blocks.count)), index(blockIdx.x), line(c_.forward.few)
     {
     }
 
@@ -65,6 +66,11 @@ template <class S> struct FewLoader {
             if (n < count) {
                 line.copy(n % S::STAGES == S::STAGES - 1);
             }
+            if constexpr (S::GOES_ON) {
+                if (n + 1 == count) {
+                    go_on();
+                }
+            }
         } else {
             copy(n);
             look_ahead(n + S::STAGES);
@@ -75,6 +81,34 @@ template <class S> struct FewLoader {
     {
         if (!straight()) {
             find(n);
+        }
+    }
+
+    /* Goes on to the CTA's next item, if there is one: the same keys of another KV head. */
+    __device__ __forceinline__ void go_on()
+    {
+        index += gridDim.x;
+        if (index < c.forward.few.items) {
+            count += item.blocks.count;
+            line.go_on(item, index);
+            copy_q();
+        }
+    }
+    /* Starts the copies of the warp's rows of Q of the next item. */
+    __device__ __forceinline__ void copy_q() const
+    {
+        constexpr int PARTS = S::Q_ROW / 16;
+        const attn_cuda_few &few = c.forward.few;
+        const int lane = threadIdx.x % 32, within = lane / PARTS,
+                  r = (int)threadIdx.x / 32 * S::Q_ROWS + within;
+        const uint32_t sequence = quotient(index, few.kv_heads),
+                       kv_head = index - sequence * few.kv_heads.by;
+        if (within < S::Q_ROWS && r < item.rows) {
+            const int query = item.query(c, r), group = (int)few.group.by,
+                      head = (int)kv_head * group + r - query * group;
+            ptx::copy_async_16(ptx::shared_address(shared) + S::PLACES_AT + lane * 16,
+                               few.q.data + sequence * few.q.batch + query * few.q.row +
+                                   head * few.q.head + lane % PARTS * 16);
         }
     }
 

@@ -64,15 +64,32 @@ template <class S> struct FewRows {
 
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
     {
-        const int lane = few_lane();
         const attn_cuda_place &place = c.forward.few.q;
+        load_q(c, item, [&](int r) {
+            return place.data + item.sequence.tensor * place.batch + item.query(c, r) * place.row +
+                   item.head(c, r) * place.head;
+        });
+    }
+    /* The same from shared memory: rows of an item to which the CTA goes on. */
+    __device__ __forceinline__ void take_q(const attn_cuda_codes_params &c, const FewItem &item,
+                                           const unsigned char *shared)
+    {
+        load_q(c, item, [&](int r) {
+            return (const char *)shared + r / S::Q_ROWS * S::WARP + S::PLACES_AT +
+                   r % S::Q_ROWS * S::Q_ROW;
+        });
+    }
+    /* row(r): where row r begins. */
+    template <class Row>
+    __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item,
+                                           const Row &row)
+    {
+        const int lane = few_lane();
         const int columns = c.forward.few.k_bytes * 8 / S::Codes::BITS;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             const int r = 8 * t + lane / 4;
-            const char *from = place.data + item.sequence.tensor * place.batch +
-                               item.query(c, r) * place.row + item.head(c, r) * place.head +
-                               16 * (lane % 4);
+            const char *from = row(r) + 16 * (lane % 4);
             float sum = 0, most = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {

@@ -11,16 +11,23 @@
 #include "cuda/kernel/forward/few_load.cuh"
 #include "cuda/kernel/forward/few_tile.cuh"
 
-/* Adds the warp's keys of all tiles of the item to its rows. ends(n): behind the n-th tile. */
-template <class S, class Ends>
-__device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile,
-                                          const Ends &ends)
+/* Prepares for an item's tiles, number 1 - STAGES and those after it. */
+template <class S>
+__device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, const FewTile<S> &tile)
 {
     tile.rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
     loader.begin();
+}
+
+/* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none. first: number of
+ * the item's first tile; ends(n): behind the n-th tile. */
+template <class S, class Ends>
+__device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile, int n,
+                                          int end, int first, const Ends &ends)
+{
 #pragma unroll 1
-    for (int n = 1 - S::STAGES; n < loader.count; n++) { /* those before 0 are none */
+    for (; n < end; n++) {
         const int next = n + S::STAGES - 1;
         ptx::copy_async_wait<S::STAGES - 2>();
         __syncwarp();
@@ -34,7 +41,7 @@ __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S>
             }
         }
         if (n >= 0) {
-            tile.add(loader.stage(n), loader.item.blocks.last - n);
+            tile.add(loader.stage(n), loader.item.blocks.last - (n - first));
         }
         if (n >= 0) {
             ends(n);
@@ -53,7 +60,8 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     rows.q_at = ptx::shared_address(shared) + S::Q_AT + threadIdx.x % 32 * 16;
     const FewTile<S> tile(c, item, rows);
     FewLoader<S> loader(c, item, shared + threadIdx.x / 32 * S::WARP);
-    run_tiles<S>(loader, tile, [](int) {});
+    begin_tiles<S>(loader, tile);
+    run_tiles<S>(loader, tile, 1 - S::STAGES, loader.count, 0, [](int) {});
     ptx::copy_async_wait<0>();
     __syncthreads();
     rows.leave(shared + ptx::thread() / 32 * S::LEFT, S::SHARED ? S::ROWS : item.rows);
@@ -85,6 +93,10 @@ template <class S> struct AddedSplits {
     __device__ __forceinline__ AddedSplits(const attn_cuda_codes_params &c_, const FewItem &item_)
         : c(c_), item(item_), all(c_.forward.few.ctas.by == 1 /* splits */),
           several(all || c_.forward.few.run > 1)
+    {
+        clear();
+    }
+    __device__ __forceinline__ void clear()
     {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -177,10 +189,18 @@ template <class S> struct LeftSplits {
     }
 };
 
-/* Does an item from the right to the left. Where a split ends, the warps meet in the stages of its
- * last tile; the next tiles are on their way meanwhile. */
+/* Makes an item the one that has that index. By one thread, when all have read the last one's. */
+__device__ __forceinline__ void renew_item(const attn_cuda_few &few, uint32_t index, FewItem &item)
+{
+    const uint32_t sequence = quotient(index, few.kv_heads);
+    item.kv_head = (int)(index - sequence * few.kv_heads.by);
+    item.sequence.index = item.sequence.tensor = sequence;
+}
+
+/* Does an item from the right to the left, and those that the CTA goes on to. Where a split ends,
+ * the warps meet in the stages of its last tile; the next tiles are on their way meanwhile. */
 template <class S, class Splits>
-__device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, const FewItem &item,
+__device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewItem &item,
                                            unsigned char *shared)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); /* the same in all lanes */
@@ -188,11 +208,14 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
     FewRows<S> rows;
     const FewTile<S> tile(c, item, rows);
     FewLoader<S> loader(c, item, shared + warp * S::WARP);
-    int left = item.blocks.count, split = 0; /* tiles to the next end; splits behind that */
-    if (left > item.each) {
-        split = (int)((uint32_t)(left - 1) / (uint32_t)item.each);
-        left -= split * item.each;
-    }
+    int left, split, end = item.blocks.count; /* tiles to the next end; splits behind that */
+    const auto begin = [&] {
+        left = item.blocks.count, split = 0;
+        if (left > item.each) {
+            split = (int)((uint32_t)(left - 1) / (uint32_t)item.each);
+            left -= split * item.each;
+        }
+    };
     const auto ends = [&](int n) {
         if (--left > 0) {
             return;
@@ -211,13 +234,34 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, cons
             }
         }
         split--;
-        if (n + 1 < item.blocks.count) {
+        if (n + 1 < end) {
             __syncthreads();
             loader.renew(stage);
         }
     };
-    if (item.blocks.count > 0) {
-        run_tiles<S>(loader, tile, ends);
+    begin();
+    if (end > 0) {
+        begin_tiles<S>(loader, tile);
     }
-    splits.finish(shared + (item.blocks.count + S::STAGES - 1) % S::STAGES * S::STAGE);
+    int n = end > 0 ? 1 - S::STAGES : 0, first = 0;
+#pragma unroll 1
+    for (;;) {
+        run_tiles<S>(loader, tile, n, end, first, ends);
+        splits.finish(shared + (end + S::STAGES - 1) % S::STAGES * S::STAGE);
+        if constexpr (!S::GOES_ON) {
+            return;
+        } else {
+            if (end >= loader.count) {
+                return;
+            }
+            rows.take_q(c, item, shared);
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                renew_item(c.forward.few, loader.index, item);
+            }
+            splits.clear();
+            begin();
+            n = first = end, end += item.blocks.count;
+        }
+    }
 }

@@ -23,11 +23,13 @@
 /* Factors of a key; tensors of an item, codes behind their factors. */
 enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
 
-/* SHARED: the rows are several sequences' (few_shared.cuh). */
-template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_, bool SHARED_ = false>
+/* SHARED: the rows are several sequences' (few_shared.cuh). GOES_ON: a CTA does one item after the
+ * other. */
+template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_, bool SHARED_ = false,
+          bool GOES_ON_ = false>
 struct FewShape {
     static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_, GOES_ON = GOES_ON_;
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
     static constexpr int TILES = ROWS / 8, UNITS = D / 32; /* of 8 rows, of 32 columns */
     using Codes = ::Codes<CODE>;
@@ -38,11 +40,18 @@ struct FewShape {
     static constexpr int PLACES_AT = STAGES * STAGE, ENTRIES_AT = PLACES_AT + 2 * EACH * 8,
                          WARP = ENTRIES_AT + STAGES * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
+    static constexpr bool STEPS = !SHARED && !GOES_ON; /* there may be score steps */
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
     static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
     /* A CTA goes on to the next split of its rows while its first tiles are under way. ADDS: and
      * adds up what splits leave; codes have no registers for that. */
     static constexpr bool RUNS = !SHARED && LEFT <= STAGE, ADDS = RUNS && Codes::PLAIN;
+    /* GOES_ON: Q of the next item lies where straight rows of keys leave room, Q_ROWS rows of it in
+     * each warp's part. */
+    static constexpr int Q_ROWS = ROWS / WARPS, Q_ROW = D * 2;
+    static_assert(!GOES_ON ||
+                      ADDS && Q_ROWS * Q_ROW <= WARP - PLACES_AT && Q_ROWS * Q_ROW <= 32 * 16,
+                  "room for Q, a piece for each lane");
     static constexpr int Q_AT = BYTES; /* SHARED */
     static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(WARPS * LEFT <= BYTES, "room for the sums of warps");

@@ -110,7 +110,7 @@ template <class S> struct FewTile {
                 }
             }
         }
-        if (!S::SHARED && c.forward.few.light) {
+        if (S::STEPS && c.forward.few.light) {
             step(key + at, s);
         }
         if (__builtin_expect(masked, false)) {
@@ -172,7 +172,7 @@ template <class S> struct FewTile {
             float x = -INFINITY;
             if (j >= see.x && j < see.y) {
                 x = one<false>(s, n, x);
-                if (c.forward.few.steps && !c.forward.few.light) {
+                if (S::STEPS && c.forward.few.steps && !c.forward.few.light) {
                     const ScoreRow<float> score(a.problem, item.sequence, item.head(c, r), i);
                     x = score.visible(j) ? score.step(x, j) : -INFINITY;
                 }
@@ -375,8 +375,9 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
-        const bool masked = !S::SHARED && (item.blocks.masked(block) ||
-                                           (c.forward.few.steps && !c.forward.few.light));
+        const bool masked =
+            !S::SHARED && (item.blocks.masked(block) ||
+                           (S::STEPS && c.forward.few.steps && !c.forward.few.light));
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = S::Codes::HALVES && rows.halves ? products<S::Codes::HALVES>(stage, s)

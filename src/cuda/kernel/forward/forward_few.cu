@@ -5,7 +5,8 @@
  * of any size.
  *
  * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in; or
- * several splits of up to 8 rows, one after the other, where keys have 8 or 16 bits.
+ * several splits of up to 8 rows, one after the other, where keys have 8 or 16 bits; or all splits
+ * of several KV heads.
  */
 #include "cuda/kernel/forward/few_merge.cuh"
 #include "cuda/kernel/forward/few_run.cuh"
@@ -42,6 +43,12 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
         attn_forward_few_##name(const __grid_constant__ attn_cuda_codes_params c)         \
     {                                                                                     \
         few<FewShape<dtype, code, d, rows, warps, stages>>(c);                            \
+    }
+#define ATTN_FORWARD_FEW_ON(name, dtype, d, warps, stages, ctas)                            \
+    extern "C" __global__ __launch_bounds__(32 * warps, ctas) void attn_forward_few_##name( \
+        const __grid_constant__ attn_cuda_codes_params c)                                   \
+    {                                                                                       \
+        few<FewShape<dtype, dtype, d, 8, warps, stages, false, true>>(c);                   \
     }
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d)                                 \
     extern "C" __global__ __launch_bounds__(128) void attn_forward_few_##name( \

@@ -1,6 +1,6 @@
 /*
- * mask_generic.cu: a mask of bits or of integers as one of bytes, and one of bytes as bits by lane,
- * on any GPU from sm_80 on.
+ * mask_generic.cu: a mask of bits or of integers as one of bytes, one of bytes as bits by lane, and
+ * rows of a bias at multiples of 16 bytes, on any GPU from sm_80 on.
  */
 #include "cuda/kernel/rows/flags.cuh"
 #include "cuda/mask/params.h"
@@ -26,17 +26,60 @@ __device__ __forceinline__ uint4 read_piece(const attn_tensor &from, const char 
     return {words[0], words[1], words[2], words[3]};
 }
 
-__device__ __forceinline__ void write_bytes(const attn_cuda_mask_params &a)
+/* Writes rows, a piece of `each` elements a thread. read(row, first): 16 bytes of one from element
+ * `first` on. */
+template <class Read>
+__device__ __forceinline__ void write_pieces(const attn_cuda_mask_params &a, int each,
+                                             const Read &read)
 {
     const attn_tensor &to = a.to;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.rows * a.pieces;
          i += (int64_t)gridDim.x * THREADS) {
-        const int64_t row = i / a.pieces, first = i % a.pieces * ATTN_CUDA_MASK_PIECE,
-                      query = row % to.shape[2], head = row / to.shape[2] % to.shape[1],
+        const int64_t row = i / a.pieces, first = i % a.pieces * each, query = row % to.shape[2],
+                      head = row / to.shape[2] % to.shape[1],
                       batch = row / to.shape[2] / to.shape[1];
-        const char *from = attn_at(&a.from, batch, head, query, 0);
         *(uint4 *)attn_at(&to, batch, head, query, first) =
-            read_piece(a.from, from, first, to.shape[3]);
+            read(attn_at(&a.from, batch, head, query, 0), first);
+    }
+}
+
+__device__ __forceinline__ void write_bytes(const attn_cuda_mask_params &a)
+{
+    write_pieces(a, ATTN_CUDA_MASK_PIECE, [&](const char *row, int64_t first) {
+        return read_piece(a.from, row, first, a.to.shape[3]);
+    });
+}
+
+/* 16 bytes of elements of a row from `first` on, `step` bytes apart; behind the last one 0. */
+template <class Element>
+__device__ __forceinline__ uint4 read_elements(const char *row, int64_t step, int64_t first,
+                                               int64_t columns)
+{
+    constexpr int EACH = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element);
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int64_t column = first + i;
+        const uint32_t x = column < columns ? *(const Element *)(row + column * step) : 0;
+        words[i / PER_WORD] |= x << i % PER_WORD * 16;
+    }
+    return {words[0], words[1], words[2], words[3]};
+}
+
+/* Rows of elements of 2 or 4 bytes. */
+__device__ __forceinline__ void write_rows(const attn_cuda_mask_params &a)
+{
+    const int64_t columns = a.to.shape[3];
+    if (a.from.dtype == ATTN_F32) {
+        const int64_t step = a.from.stride[3] * 4;
+        write_pieces(a, 4, [&](const char *row, int64_t first) {
+            return read_elements<uint32_t>(row, step, first, columns);
+        });
+    } else {
+        const int64_t step = a.from.stride[3] * 2;
+        write_pieces(a, 8, [&](const char *row, int64_t first) {
+            return read_elements<uint16_t>(row, step, first, columns);
+        });
     }
 }
 
