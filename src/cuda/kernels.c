@@ -172,7 +172,7 @@
 #define GRAD_KERNEL_OF(...) GRAD_STAYING_KERNEL(__VA_ARGS__, false)
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
-    GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
+    GRAD_SM90_KERNEL(name, dtype, d, 8192 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
 #define PLAIN_ROOM(d, step) ATTN_GRAD_ROOM(d, step, false)
 #define TABLES_ROOM(d, step) ATTN_GRAD_ROOM(d, step, true)
 #define ORDERED_KERNELS(name, family, room, dtype, d, step, stages, stays)         \

@@ -107,6 +107,115 @@ static void test_batch(void **state)
     compare("b=6 hq=8 hkv=2 nq=1 nk=1100 d=128 dtype=bf16 kv_dtype=i8 kv_shift=1 page=16");
 }
 
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+/* Runs a backward pass and brings its results, side by side, back. free() them. */
+static char *run_backward(attn_backward_args *args, const gpu_copy *results, size_t *bytes)
+{
+    if (attn_backward_workspace(gpu, args, &args->workspace_bytes) != ATTN_OK) {
+        fail_msg("%s", attn_last_error());
+    }
+    args->workspace = gpu_alloc((size_t)args->workspace_bytes + 1);
+    *bytes = 0;
+    for (int i = 0; i < 3; i++) {
+        memset(results[i].first, 0xFF, results[i].bytes);
+        gpu_put(results[i].there.data, results[i].first, results[i].bytes);
+        *bytes += results[i].bytes;
+    }
+    if (attn_backward(gpu, args) != ATTN_OK) {
+        fail_msg("%s", attn_last_error());
+    }
+    gpu_wait();
+    gpu_free(args->workspace);
+    char *all = malloc(*bytes), *to = all;
+    assert_non_null(all);
+    for (int i = 0; i < 3; i++) {
+        gpu_copy_back(&results[i]);
+        memcpy(to, results[i].first, results[i].bytes);
+        to += results[i].bytes;
+    }
+    return all;
+}
+
+/* A batch of sequences as one that holds them one after the other. */
+static void pack(attn_tensor *t)
+{
+    if (t->data != NULL) {
+        assert_int_equal(t->stride[0], t->shape[1] * t->stride[1]);
+        t->shape[1] *= t->shape[0], t->shape[0] = 1;
+    }
+}
+
+/* Places of sequences of n rows in the GPU's memory. */
+static attn_tensor starts_of(int64_t batch, int64_t n)
+{
+    int32_t starts[16];
+    assert_in_range(batch, 1, 15);
+    for (int64_t i = 0; i <= batch; i++) {
+        starts[i] = (int32_t)(i * n);
+    }
+    void *const there = gpu_alloc(sizeof starts);
+    gpu_put(there, starts, sizeof starts);
+    return (attn_tensor){there, {batch + 1, 1, 1, 1}, {1, 1, 1, 1}, ATTN_I32};
+}
+
+/* Gradients of sequences of one length have the bits that they have as packed ones, whose lengths
+ * the GPU reads: other kernels, or other ways in them. */
+static void compare_packed(const char *line)
+{
+    op_trial trial = trial_open("%s pass=backward", line);
+    attn_forward_args *host = &trial.tensors.args, args = *host;
+    attn_backward_args grads = trial.tensors.grad;
+    gpu_copy copies[ARGS_TENSORS], gradients[ARGS_GRADIENTS];
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        copies[i] = gpu_copy_tensor(args_at(host, i));
+        *args_at(&args, i) = copies[i].there;
+    }
+    for (int i = 0; i < ARGS_GRADIENTS; i++) {
+        gradients[i] = gpu_copy_tensor(args_gradient_at(&trial.tensors.grad, i));
+        *args_gradient_at(&grads, i) = gradients[i].there;
+    }
+    run(&args, &copies[ARGS_O]);
+    grads.forward = &args;
+    size_t bytes, packed_bytes;
+    char *const all = run_backward(&grads, &gradients[ARGS_DQ], &bytes);
+    args.cu_seqlens_q = starts_of(host->q.shape[0], host->q.shape[1]);
+    args.cu_seqlens_k = starts_of(host->q.shape[0], host->k.shape[1]);
+    for (int i = ARGS_Q; i <= ARGS_ROW_MAX; i++) {
+        pack(args_at(&args, i));
+    }
+    for (int i = ARGS_D_O; i <= ARGS_DV; i++) {
+        pack(args_gradient_at(&grads, i));
+    }
+    char *const packed = run_backward(&grads, &gradients[ARGS_DQ], &packed_bytes);
+    if (memcmp(all, packed, bytes) != 0) {
+        fail_msg("%s: packed sequences have gradients of other bits", line);
+    }
+    gpu_free(args.cu_seqlens_q.data);
+    gpu_free(args.cu_seqlens_k.data);
+    free(all);
+    free(packed);
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        gpu_copy_free(&copies[i]);
+    }
+    for (int i = 0; i < ARGS_GRADIENTS; i++) {
+        gpu_copy_free(&gradients[i]);
+    }
+    trial_close(&trial);
+}
+
+static void test_packed_gradients(void **state)
+{
+    (void)state;
+    compare_packed("b=3 hq=2 nq=300 nk=400 d=64 dtype=bf16");
+    compare_packed("b=3 hq=2 nq=300 nk=400 d=128 dtype=bf16 causal=1");
+    compare_packed("b=2 hq=4 hkv=2 nq=200 nk=130 d=64 dtype=bf16 causal=1 top_left=1 sinks=h");
+    compare_packed("b=2 hq=2 nq=130 nk=70 d=128 dtype=bf16 d_lse=1 inputs=outlier");
+    compare_packed("b=2 hq=2 nq=200 nk=300 d=128 dtype=f16 causal=1");
+    compare_packed("b=2 hq=2 nq=200 nk=300 d=256 dtype=bf16 causal=1");
+    compare_packed("b=2 hq=2 nq=200 nk=300 d=72 dtype=bf16 window_left=90 window_right=0");
+}
+
 /* 132 multiprocessors have a few items each. */
 static void test_many_items(void **state)
 {
@@ -125,11 +234,12 @@ static void test_many_items(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_packed_gradients),
                                        cmocka_unit_test(test_many_items)};
     (void)argv;
     gpu = trial_gpu();
     const int failed = gpu == NULL ? 77
-                       : argc > 1  ? _cmocka_run_group_tests("few", tests, 1, NULL, NULL)
+                       : argc > 1  ? _cmocka_run_group_tests("few", tests, 2, NULL, NULL)
                                    : cmocka_run_group_tests(tests, NULL, NULL);
     attn_context_destroy(gpu);
     return failed;

@@ -91,6 +91,42 @@ static void test_tensor_cores(void **state)
     attn_context_destroy(context);
 }
 
+/* Many heads, whose first keys see all rows: the ordered kernel rounds dQ. */
+static void test_rounding(void **state)
+{
+    pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
+    attn_tensor *const of_batch[] = {&p.forward.q, &p.forward.k, &p.forward.v,
+                                     &p.forward.o, &p.args.d_o,  &p.forward.lse,
+                                     &p.args.dq,   &p.args.dk,   &p.args.dv};
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        of_batch[i]->shape[0] = 11; /* four heads each, 132 multiprocessors */
+    }
+    p.forward.flags = ATTN_CAUSAL;
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4); /* delta; ordered; noted blocks of keys, of rows */
+    assert_int_equal(fake.maps, 4 + 3);
+    p.forward.flags = ATTN_WINDOW, p.forward.window_left = 20, p.forward.window_right = 0;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4 + 5); /* the last rows do not see the first keys */
+    p.forward.window_left = 150;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4 + 5 + 4);
+    p.args.dv.data = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4 + 5 + 4 + 5);
+    for (int i = 0; i < 9; i++) {
+        of_batch[i]->shape[0] = 10;
+    }
+    p.args.dv.data = fake_memory(8), p.forward.flags = 0;
+    p.forward.window_left = p.forward.window_right = 0;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4 + 5 + 4 + 5 + 5);
+    attn_context_destroy(context);
+}
+
 /* f32 by parts, whose workspace has six bytes for each of 64 columns of Q and dO. */
 static void test_parts(void **state)
 {
@@ -221,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
         cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,11 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
                                         {table.shape[0], table.stride[0], 1}};
         TRY(attn_cuda_map(driver, &params->table_map, &table, axes, 3));
     }
+    if (params->rounds) {
+        TRY(attn_cuda_map_rows(driver, &params->dq_map, &params->grads.dq, 16));
+        TRY(attn_cuda_map_rows(driver, &params->dk_map, &params->grads.dk, 16));
+        TRY(attn_cuda_map_rows(driver, &params->dv_map, &params->grads.dv, 16));
+    }
     TRY(attn_cuda_map_rows(driver, &params->q_map, &q, ATTN_GRAD_BOX));
     return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, ATTN_GRAD_BOX);
 }
@@ -56,7 +61,8 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         plan->params.notes = launch->notes;
         plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
-        TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));
+        TRY((launch->early ? attn_cuda_launch_early : attn_cuda_launch)(cuda, launch->kernel, grid,
+                                                                        &plan->params, stream));
     }
     return ATTN_OK;
 }
@@ -89,6 +95,7 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
     plan.params.clear = (uint32_t *)(void *)(workspace + plan.bad_keys_offset);
+    plan.params.bad_rows = workspace + plan.bad_rows_offset;
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
     plan.params.q_parts = workspace + plan.q_parts_offset;
     plan.params.d_o_parts = workspace + plan.d_o_parts_offset;

@@ -18,6 +18,7 @@ typedef struct attn_cuda_grad_launch {
     uint32_t grid, layers; /* CTAs side by side, and so many times (0: once) */
     attn_cuda_grad_items items;
     int32_t pieces;
+    bool early;          /* begins before the end of the launch ahead, which it waits for itself */
     uint64_t bad_offset; /* place of its notes in the workspace; 0: none */
     int64_t notes;
     attn_cuda_grad_sum sum; /* sum: without its place */
@@ -31,6 +32,7 @@ typedef struct attn_cuda_grad_plan {
     bool split;  /* its form for f32, by parts in the workspace */
     bool single; /* the same in one launch */
     bool mma;    /* by backward_sm80 */
+    bool early;  /* launches behind delta's begin so: d > 128, by pairs of CTAs, is slower then */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
@@ -100,6 +102,11 @@ int attn_cuda_grad_mma(const attn_problem *problem, int32_t part);
 /* The reasons for which backward_sm90 and backward_sm80 cannot do the problem, or NULL. */
 const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
 const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
+
+/* True if the ordered kernel rounds dQ of whole sequences itself (kernel/backward/round_sm90.cuh).
+ * The bits are the same. */
+bool attn_cuda_grad_rounds(const attn_gradients *grads, const attn_band *band,
+                           const attn_cuda *cuda);
 
 /* True if rows of dQ, dK and dV are written 16 bytes at a time, where they are wanted. */
 bool attn_cuda_grad_is_stored(const attn_gradients *grads);

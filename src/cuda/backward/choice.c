@@ -233,3 +233,29 @@ int32_t attn_cuda_grad_aligned(const attn_gradients *grads)
            (attn_cuda_is_aligned(&grads->problem.v) ? ATTN_CUDA_ALIGNED_V : 0) |
            (attn_cuda_is_aligned(&grads->d_o) ? ATTN_CUDA_ALIGNED_D_O : 0);
 }
+
+/* True if a result is there, has the inputs' type and all columns of a kernel's tiles. */
+static bool leaves_in_boxes(const attn_tensor *tensor, const attn_cuda_kernel *kernel)
+{
+    return tensor->data != NULL && attn_cuda_is_boxed(tensor) && tensor->dtype == kernel->dtype &&
+           tensor->shape[3] == kernel->d;
+}
+
+/* The block of the first keys, the last one to add, sees some row of each tile. It takes longer for
+ * that than others, and comes last: few heads would leave most CTAs without work meanwhile. */
+bool attn_cuda_grad_rounds(const attn_gradients *grads, const attn_band *band,
+                           const attn_cuda *cuda)
+{
+    const attn_problem *problem = &grads->problem;
+    const attn_cuda_kernel *kernel =
+        &attn_cuda_kernels[attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
+    const int64_t rows = problem->q.shape[1],
+                  keys = problem->k.shape[1] < kernel->keys ? problem->k.shape[1] : kernel->keys,
+                  last_tile = (rows - 1) / kernel->rows * kernel->rows;
+    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->stays &&
+           kernel->dtype == ATTN_BF16 && !attn_cuda_grad_is_stepped(problem) &&
+           leaves_in_boxes(&grads->dq, kernel) && leaves_in_boxes(&grads->dk, kernel) &&
+           leaves_in_boxes(&grads->dv, kernel) && keys > 0 && last_tile + band->from < keys &&
+           band->to + kernel->rows - 1 > 0 && band->to + rows - 1 > 0 &&
+           3 * problem->batch * problem->kv_heads >= cuda->multiprocessors;
+}

@@ -104,6 +104,9 @@ typedef struct attn_cuda_backward_params {
             bool table_heads, table_batches;
             attn_tensor_map table_map;
         };
+        struct { /* if `rounds`: the maps by which results leave */
+            attn_tensor_map dq_map, dk_map, dv_map;
+        };
         attn_cuda_grad_single single; /* heads of one tile, which have no score steps */
     };
     /* 1 / softcap, and the factor of what dropout keeps, if it keeps something, else 1 */
@@ -117,6 +120,10 @@ typedef struct attn_cuda_backward_params {
     /* delta of backward_sm90: words to clear (kernel/backward/clear_sm90.cuh). */
     int64_t clear_words;
     uint32_t *clear;
+    /* The ordered kernel rounds dQ as it goes (kernel/backward/round_sm90.cuh), and notes blocks of
+     * its rows here. There are no steps then. */
+    bool rounds;
+    unsigned char *bad_rows;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

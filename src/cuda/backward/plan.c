@@ -80,7 +80,7 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
     const int kernel =
         attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND);
-    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset, .early = plan->early};
     double count;
     launch.items = attn_cuda_grad_items_of(
         problem, keys, keys ? problem->kv_heads : problem->heads,
@@ -125,8 +125,11 @@ static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda
     attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
     double count;
     if (noted) {
-        TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
+        if (keys || !plan->params.rounds) {
+            TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
+        }
         launch.bad_offset = bad_offset;
+        launch.early = plan->early;
     }
     launch.items = attn_cuda_grad_items_of(problem, keys, heads, BLOCK, &count);
     plan->items += noted ? 0 : (int64_t)count;
@@ -300,6 +303,8 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     plan->mma = !plan->fast && mma_lacks == NULL;
     plan->split = plan->fast && f32;
     plan->single = plan->split && attn_cuda_split_is_single(grads);
+    plan->early = plan->fast && !f32 &&
+                  attn_cuda_kernels[attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED)].stays;
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    plan->split  ? "f32 as bf16 parts"
                    : plan->fast ? attn_cuda_grad_gathers(problem)
@@ -360,6 +365,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
         plan->params.whole = true;
         plan->params.band = attn_mask_band(problem, &whole);
+        plan->params.rounds = attn_cuda_grad_rounds(grads, &plan->params.band, cuda);
     }
     TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
     if (!plan->single && (grads->dk.data || grads->dv.data || (plan->fast && grads->dq.data))) {

@@ -141,6 +141,8 @@ __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
         const __grid_constant__ attn_cuda_backward_params a)                             \
     {                                                                                    \
         static_assert(sizeof(GradShared<real>) == ATTN_GRAD_BYTES(real), "shape.h");     \
+        ptx::begin_next_launch();                                                        \
+        ptx::wait_for_last_launch();                                                     \
         function<real>(a);                                                               \
     }
 #define ATTN_BACKWARD_GENERIC(name, dtype, real) \

@@ -20,52 +20,100 @@ template <bool BF16> __device__ __forceinline__ float dot_8(const uint4 &x, cons
     return sum;
 }
 
-/* Reads 16 bytes of a row. Columns beyond the last, which a row of a tensor may hold, count as
- * 0. */
-__device__ __forceinline__ uint4 load_8(const attn_tensor &t, int64_t b, int i, int h, int column)
+/* A row of O: batch, row, head. */
+struct RowPlace {
+    int64_t b;
+    int i, h;
+
+    __device__ __forceinline__ RowPlace(const attn_problem &p, int64_t index)
+    {
+        const int64_t query = divide(index, p.heads);
+        h = (int)(index - query * p.heads);
+        b = divide(query, p.q.shape[1]);
+        i = (int)(query - b * p.q.shape[1]);
+    }
+};
+
+/* Reads 16 bytes of row `index` of all heads of all queries. Columns beyond the last, which a row
+ * of a tensor may hold, count as 0. */
+__device__ __forceinline__ uint4 load_8(const attn_problem &p, const attn_tensor &t, int64_t index,
+                                        int column)
 {
     const uint4 none = {0, 0, 0, 0};
-    return column < t.shape[3] ? *(const uint4 *)attn_at(&t, b, i, h, column) : none;
+    if (column >= t.shape[3]) {
+        return none;
+    }
+    if (t.stride[1] == p.heads * t.stride[2] && t.stride[0] == p.q.shape[1] * t.stride[1]) {
+        return *(const uint4 *)((const char *)t.data + (index * t.stride[2] + column) * 2);
+    }
+    const RowPlace at(p, index);
+    return *(const uint4 *)attn_at(&t, at.b, at.i, at.h, column);
 }
 
+/* LSE and delta of a row. sums: dO.O, and for f16 dO.dO, O.O. */
+template <bool BF16>
+__device__ __forceinline__ void end_delta(const attn_cuda_backward_params &a, int64_t index,
+                                          const float (&sums)[BF16 ? 1 : 3])
+{
+    const attn_problem &p = a.grads.problem;
+    const RowPlace row(p, index);
+    const int64_t at = (row.b * p.heads + row.h) * p.q.shape[1] + row.i;
+    const float lse = load_real<float>(attn_at(&p.lse, row.b, row.i, row.h, 0), p.lse.dtype),
+                d_lse = load_d_lse<float>(a.grads, row.b, row.i, row.h);
+    ((float *)a.lse)[at] = lse == -INFINITY ? INFINITY : lse;
+    ((float *)a.delta)[at] = sums[0] - d_lse;
+    if constexpr (!BF16) {
+        note_sizes(a, row.b, row.i, row.h, at, lse, d_lse, sums[1], sums[2]);
+    }
+}
+
+/* Of 8192 / D rows: their sums by D / 8 lanes each, the rest by a thread each, since
+ * places of rows take quotients. */
 template <int DTYPE, int D>
 __device__ __forceinline__ void delta_sm90(const attn_cuda_backward_params &a)
 {
-    constexpr int LANES = D / 8, ROWS = 256 / LANES;
-    const attn_problem &p = a.grads.problem;
-    const int64_t index = (int64_t)blockIdx.x * ROWS + threadIdx.x / LANES;
-    const bool inside = index < a.rows;
-    const uint32_t heads = (uint32_t)p.heads, rows = (uint32_t)p.q.shape[1];
-    const uint64_t query = inside ? (uint64_t)index / heads : 0;
-    const int h = (int)(index - (int64_t)query * heads), i = (int)(query % rows);
-    const int64_t b = (int64_t)(query / rows);
-    const int column = threadIdx.x % LANES * 8;
     constexpr bool BF16 = DTYPE == ATTN_BF16;
-    constexpr int SUMS = BF16 ? 1 : 3;
+    constexpr int LANES = D / 8, ROWS = 256 / LANES, EACH = 4, SUMS = BF16 ? 1 : 3;
+    __shared__ float shared[SUMS][EACH * ROWS];
+    const attn_problem &p = a.grads.problem;
+    const int64_t first = (int64_t)blockIdx.x * (EACH * ROWS);
+    const int row = threadIdx.x / LANES, column = threadIdx.x % LANES * 8;
+    const uint4 none = {0, 0, 0, 0};
+    uint4 d_o[EACH], o[EACH];
+    ptx::begin_next_launch();
     clear_words(a);
-    float sums[3] = {}; /* dO.O, and for f16 dO.dO, O.O */
-    if (inside) {
-        const uint4 d_o = load_8(a.grads.d_o, b, i, h, column), o = load_8(p.o, b, i, h, column);
-        sums[0] = dot_8<BF16>(d_o, o);
-        if constexpr (!BF16) {
-            sums[1] = dot_8<BF16>(d_o, d_o), sums[2] = dot_8<BF16>(o, o);
-        }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int64_t index = first + k * ROWS + row;
+        const bool inside = index < a.rows;
+        d_o[k] = inside ? load_8(p, a.grads.d_o, index, column) : none;
+        o[k] = inside ? load_8(p, p.o, index, column) : none;
     }
 #pragma unroll
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+    for (int k = 0; k < EACH; k++) {
+        float sums[3] = {dot_8<BF16>(d_o[k], o[k])};
+        if constexpr (!BF16) {
+            sums[1] = dot_8<BF16>(d_o[k], d_o[k]), sums[2] = dot_8<BF16>(o[k], o[k]);
+        }
 #pragma unroll
         for (int n = 0; n < SUMS; n++) {
-            sums[n] += __shfl_xor_sync(~0u, sums[n], lanes);
+#pragma unroll
+            for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+                sums[n] += __shfl_xor_sync(~0u, sums[n], lanes);
+            }
+            if (column == 0) {
+                shared[n][k * ROWS + row] = sums[n];
+            }
         }
     }
-    if (inside && column == 0) {
-        const int64_t at = (b * heads + h) * rows + i;
-        const float lse = load_real<float>(attn_at(&p.lse, b, i, h, 0), p.lse.dtype);
-        const float d_lse = load_d_lse<float>(a.grads, b, i, h);
-        ((float *)a.lse)[at] = lse == -INFINITY ? INFINITY : lse;
-        ((float *)a.delta)[at] = sums[0] - d_lse;
-        if constexpr (!BF16) {
-            note_sizes(a, b, i, h, at, lse, d_lse, sums[1], sums[2]);
+    __syncthreads();
+    const int64_t index = first + threadIdx.x;
+    if (threadIdx.x < EACH * ROWS && index < a.rows) {
+        float sums[SUMS];
+#pragma unroll
+        for (int n = 0; n < SUMS; n++) {
+            sums[n] = shared[n][threadIdx.x];
         }
+        end_delta<BF16>(a, index, sums);
     }
 }

@@ -5,7 +5,8 @@
  *     for each head of the share (shares_sm90.cuh), each tile of rows that see the keys:
  *         issue dP^T = V dO^T | P^T = 2^(c S^T - LSE) | issue dV += P^T dO
  *         dS^T = P^T (dP^T - delta), to shared memory | issue S^T of the next tile
- *         issue dQ = dS K, dK += dS^T Q | add dQ to the tile's sums in global memory
+ *         issue dQ = dS K, dK += dS^T Q | add dQ to the tile's sums in global memory, or, if no
+ *             other keys add after these, add the sums to it and round it (round_sm90.cuh)
  *
  * The order of each sum of dQ is that of the keys, the last ones first: a tile of rows has a turn,
  * the number of the block of keys that has added, plus 1. A block waits until the one behind it has
@@ -18,6 +19,7 @@
 #include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/loader_sm90.cuh"
 #include "cuda/kernel/backward/lone_sm90.cuh"
+#include "cuda/kernel/backward/round_sm90.cuh"
 #include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
@@ -229,7 +231,7 @@ template <class S> struct OrderedGroup {
                   key = first + thread_number() / 32 % 4 * 16 + lane / 4;
         const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
         const attn_band band = o.band;
-        const bool masked = is_masked(row, first);
+        const bool masked = is_masked(row, first), ends = rounds<S>(a, o.item.first);
         if constexpr (!S::DROPS) {
             weigh<0, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (!EARLY) {
@@ -304,12 +306,16 @@ template <class S> struct OrderedGroup {
         }
         wgmma::wait<1>(); /* dQ, and S^T of the next tile */
         wgmma::hold(query.dq);
-        if constexpr (MORE) {
+        if (MORE || (S::STORES && a.rounds)) { /* give_keys waits for it */
             ptx::barrier_arrive(4 - group(), 256);
         }
         wgmma::hold(s);
-        ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
-        query.stage(memory.sums());
+        if (ends) {
+            round_tile<S>(a, memory, o, query, n, row, row_of[S::STAGES + n % S::STAGES], group());
+        } else {
+            ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
+            query.stage(memory.sums());
+        }
         if constexpr (MORE && S::STEPPED && !S::TABLED) {
             steps_of(n + 1).template fetch<S::STEP, READS>();
         }
@@ -330,6 +336,9 @@ template <class S> struct OrderedGroup {
         uint32_t n = S::STAYS ? o.from : 0;
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(n);
+        if constexpr (S::STORES) {
+            end_stores();
+        }
         if constexpr (S::TABLED) {
             steps_of(n).template fetch<S::STEP, READS>();
         }
@@ -373,17 +382,12 @@ template <class S> struct OrderedGroup {
         const bool faint = has_faint_keys<S>(a, o.item, o.band, first_key(), {terms[0], terms[1]},
                                              {terms[2], terms[3]});
         sums.lower(o.unit, S::DROPS ? a.kept : 1);
-        const attn_sequence &sequence = o.item.sequence;
-        const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
-                  batch = (int)sequence.tensor, head = (int)o.item.head;
-        const int64_t key = sequence.k_first + first;
-        const attn_gradients &grads = a.grads;
-        const bool bad_keys = store_sums(grads.dk, sums.dk, (float)grads.problem.scale, batch, key,
-                                         head, left),
-                   bad_values = store_sums(grads.dv, sums.dv, 1, batch, key, head, left),
-                   bad = any_of_group(group(), bad_keys || bad_values || faint);
+        const int first = (int)o.item.first + 64 * group(),
+                  left = (int)o.item.sequence.k_rows - first;
+        const bool bad =
+            any_of_group(group(), store_keys<S>(a, memory, o, sums, group(), first, left) || faint);
         if (threadIdx.x % 128 == 0 && left > 0) {
-            note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
+            note_block(a, grad_note(a.grads.problem, a.items, o.item, first), bad);
         }
     }
 };

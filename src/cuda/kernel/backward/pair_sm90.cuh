@@ -10,8 +10,9 @@
  *     d_o empty  8 warps of each CTA: dV is done                the loader, before n + 1
  *     scored     8 warps: dS is there                           the warps, serve_pair
  *     given      the other CTA: its dS is there                 the warps
- *     taken      8 warps of the other CTA: they need dS of      serve_pair, before it copies n + 1;
- *                this one no more                               the warps, before dS of n + 2
+ *     taken      8 warps of the other CTA: they need dS of      serve_pair, before it copies n + 1,
+ *                this one no more                               and at the end; the warps, before
+ *                                                               dS of n + 2
  *     done       8 warps: half of dQ is in shared memory        hand_pair_turns_on
  *     turn       await_pair_turns: the block behind has added   hand_pair_turns_on
  *     room       hand_pair_turns_on: half of dQ has left        the warps, before the next half;
@@ -53,6 +54,8 @@ __device__ __forceinline__ void draw_pair(const attn_cuda_backward_params &a,
                                           const GradMemory<S> &memory, OrderedItem &o)
 {
     __shared__ uint32_t ticket;
+    ptx::begin_next_launch();
+    ptx::wait_for_last_launch();
     if (threadIdx.x == 0) {
         init_pair(memory);
         if (cluster::rank() == 0) {
@@ -131,6 +134,8 @@ __device__ __forceinline__ void serve_pair(const attn_cuda_backward_params &a,
             }
         }
     }
+    /* dS of the last tile is read from this CTA, which is there until the other one has it */
+    ptx::mbarrier_wait(memory.taken(o.all - 1), (o.all - 1) / 2 & 1);
 }
 
 /* Loads LSE, delta and the CTA's half of dO of tiles. LSE and delta are in registers before there

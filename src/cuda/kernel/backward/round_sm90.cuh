@@ -1,9 +1,107 @@
 /*
  * round_sm90.cuh: dQ from the sums of ordered kernels: a CTA scales, rounds and stores a tile, or
- * zeros, if no key has added to it.
+ * zeros, if no key has added to it. Where the first keys of a sequence, the last ones to add, see
+ * all tiles, a.rounds says that the CTA that has them does this, as it goes (round_tile).
  */
 #pragma once
 #include "cuda/kernel/backward/turns_sm90.cuh"
+
+/* Where a lane's fragments lie in a box of 16 rows of 64 columns. */
+__device__ __forceinline__ uint32_t box_place(uint32_t box)
+{
+    const int lane = thread_number() % 32;
+    return box + lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16;
+}
+
+/* Whether a row that is not finite (stage_halves) is there: left rows are from the lane's first one
+ * on. */
+__device__ __forceinline__ bool is_bad_row(int bad, int left)
+{
+    return bad != 0 && (left > 8 || (left > 0 && bad % 2 != 0));
+}
+
+/* Completes tile n of dQ, to which all other blocks of keys have added, where its sums were: for
+ * each warp 16 rows of 64 columns, as the map of dQ takes them (hand_rounded_on). row: its first
+ * one; head: that of the query. A warpgroup. */
+template <class S>
+__device__ __forceinline__ void
+round_tile(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const OrderedItem &o,
+           QuerySums<S> &query, uint32_t n, int row, int head, int group)
+{
+    const uint32_t to = box_place(memory.sums() + (thread_number() - 128) / 32 * ROUNDED_BYTES);
+    ptx::mbarrier_wait(memory.turn(n), n / 2 & 1); /* sums of the others are there */
+    if (!adds_first(o.before, row / S::STEP)) {
+        add_staged<S>(query, memory.sums());
+    }
+    __syncwarp(); /* all lanes have read them */
+    const int bad = stage_halves<S::BF16>(to, query.dq, (float)a.grads.problem.scale);
+    row += (S::STEP == 128 ? 64 * group : 0) + thread_number() / 32 % 4 * 16 +
+           thread_number() % 32 / 4;
+    if (is_bad_row(bad, (int)a.grads.problem.q.shape[1] - row)) {
+        const int64_t block = row / 64, heads = a.grads.problem.heads,
+                      columns = a.grads.problem.batch * heads;
+        a.bad_rows[((a.grads.problem.q.shape[1] - 1) / 64 - block) * columns +
+                   o.item.sequence.tensor * heads + head] = 1;
+    }
+}
+
+/* Waits until the TMA has read what the warp gave it. All lanes. */
+__device__ __forceinline__ void end_stores()
+{
+    if (thread_number() % 32 == 0) {
+        tma::wait_stores_read();
+    }
+    __syncwarp();
+}
+
+/* Gives a warp's dK and dV to the TMA, in its part of dS. left: keys of the group that are there.
+ * Returns true if an element is not finite. */
+template <class S>
+__device__ __forceinline__ bool give_keys(const attn_cuda_backward_params &a,
+                                          const GradMemory<S> &memory, const OrderedItem &o,
+                                          const KeySums<S> &sums, int group, int left)
+{
+    const int warp = thread_number() / 32 - 4, lane = thread_number() % 32;
+    const uint32_t dk = memory.scores() + warp * 2048, dv = dk + 128 * 128;
+    int bad = 0;
+    if (o.all > 0) {
+        ptx::barrier_sync(3 + group, 256); /* dQ of the other warpgroup is done */
+    }
+    end_stores();
+    if constexpr (S::STORES) {
+        bad = stage_halves<S::BF16>(box_place(dk), sums.dk, (float)a.grads.problem.scale);
+        bad |= stage_halves<S::BF16>(box_place(dv), sums.dv, 1);
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) {
+        const int key = (int)o.item.first + warp * 16, head = (int)o.item.head,
+                  batch = (int)o.item.sequence.tensor;
+        tma::store(&a.dk_map, dk, 0, key, head, batch);
+        tma::store(&a.dv_map, dv, 0, key, head, batch);
+        tma::commit_stores();
+    }
+    return is_bad_row(bad, left - warp % 4 * 16 - lane / 4);
+}
+
+/* Stores dK and dV of a warpgroup's keys, from key `first` of the item's sequence on, of which
+ * `left` are there. Returns true if an element is not finite. */
+template <class S>
+__device__ __forceinline__ bool store_keys(const attn_cuda_backward_params &a,
+                                           const GradMemory<S> &memory, const OrderedItem &o,
+                                           const KeySums<S> &sums, int group, int first, int left)
+{
+    const attn_gradients &grads = a.grads;
+    const int batch = (int)o.item.sequence.tensor, head = (int)o.item.head;
+    const int64_t key = o.item.sequence.k_first + first;
+    if (S::STORES && a.rounds) {
+        return give_keys<S>(a, memory, o, sums, group, left);
+    }
+    const bool bad_keys = store_sums<S::BF16>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
+                                              key, head, left),
+               bad_values = store_sums<S::BF16>(grads.dv, sums.dv, 1, batch, key, head, left);
+    return bad_keys || bad_values;
+}
 
 /* A fragment of 4 sums is of two rows, 8 apart, and two columns. */
 template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_backward_params &a)
@@ -11,6 +109,8 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     const attn_gradients &grads = a.grads;
     const attn_problem &p = grads.problem;
     __shared__ GradItem item;
+    ptx::begin_next_launch();
+    ptx::wait_for_last_launch();
     share_item(item, a, blockIdx.x);
     if (item.empty) {
         return;

@@ -151,6 +151,8 @@ __device__ __forceinline__ bool keep_turns(const attn_cuda_backward_params &a,
     ptx::mbarrier_arrive(memory.keys_empty());
     if (!last && ptx::thread() == 32) {
         await_turns<S>(a, memory, o);
+    } else if (!last && rounds<S>(a, o.block)) {
+        hand_rounded_on<S>(a, memory, o, ptx::thread() / 32 - 2);
     } else if (!last) {
         hand_turns_on<S>(a, memory, o, ptx::thread() / 32 - 2);
     }
@@ -166,9 +168,13 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
     /* then heads, for steps, and slopes */
     __shared__ int row_of[S::STAGES * (S::HAS_SLOPES ? 3 : S::HAS_HEADS ? 2 : 1)];
     const GradMemory<S> memory = grad_memory<S>();
+    ptx::begin_next_launch();
     if (threadIdx.x == 0) {
         memory.init_barriers(1 + 32);
         memory.init_turns();
+    }
+    ptx::wait_for_last_launch();
+    if (threadIdx.x == 0) {
         draw_first<S>(a, items[0], ptx::atomic_add(a.ticket, 1));
     }
     __syncthreads();
@@ -201,6 +207,7 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
                 }
                 mine.store();
             }
+            tma::wait_stores_read();
         }
     }
 }

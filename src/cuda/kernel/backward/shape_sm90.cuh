@@ -41,12 +41,15 @@ enum GradSteps {
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
           bool STAYS_ = false, int FIXED_ = 128>
 struct GradShape {
+    /* If a.rounds (round_sm90.cuh). STORES: dK and dV have room where dS is. */
+    static constexpr bool ROUNDS = DTYPE == ATTN_BF16 && STAYS_ && STEPS == GRAD_SCALED,
+                          STORES = ROUNDS && STEP_ == 128;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
                           TABLED = (STEPS & GRAD_TABLED) != 0, LIGHT = (STEPS & GRAD_LIGHT) != 0,
                           DROPS = LIGHT || STEPPED, SLOPED = STEPS == GRAD_SLOPED,
                           MASKED = STEPS == GRAD_MASKED, BIASED = STEPS == GRAD_BIASED,
-                          TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED,
-                          HAS_HEADS = STEPS != GRAD_SCALED, STAYS = STAYS_, WIDE = FIXED_ == 64,
+                          TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED, STAYS = STAYS_,
+                          WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED || ROUNDS,
                           OUTSIDE = LIGHT && BF16; /* the factor of dropout is not in dS */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */

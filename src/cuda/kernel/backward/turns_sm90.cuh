@@ -11,6 +11,12 @@
  *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
  *                                                         await_turns, before turn of n + 2
  *
+ * The block that adds last, if a.rounds (round_sm90.cuh), adds in shared memory:
+ *
+ *     turn    await_turns: sums of the others are there   the warps
+ *     done    8 warps: dQ is there in 16 bits             hand_rounded_on
+ *     room    hand_rounded_on: it has left                await_turns, before turn of n + 1
+ *
  * Tiles are numbered over all items of a CTA. Barriers of item k:
  *
  *     keys_full   the loader: what it is, K, V            the warps, the three threads
@@ -20,11 +26,13 @@
  * No phase ends twice before all that wait for it have seen it. done of n + 3 takes sums of n + 3
  * in room of n + 2, which hand_turns_on gives after it took done of n. turn of n + 2 follows room
  * of n, which follows turn of n. room of n + 2 follows done and turn of n + 2: by then the warps
- * and await_turns have seen room of n. Each wait is for an earlier tile, or an earlier step of its
- * tile, or for a lower ticket, whose CTA runs: so none lasts.
+ * and await_turns have seen room of n. Where the block rounds, turn of n + 1 follows room of n,
+ * which follows done of n, before which the warps saw turn of n. Each wait is for an earlier tile,
+ * or an earlier step of its tile, or for a lower ticket, whose CTA runs: so none lasts.
  */
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
+#include "cuda/kernel/ptx/bulk.cuh"
 #include "cuda/kernel/ptx/cluster.cuh"
 
 template <int D, int STEP, GradSteps STEPS>
@@ -142,10 +150,16 @@ template <class S> struct QuerySums {
         wgmma::commit();
     }
 
-    __device__ __forceinline__ void stage(uint32_t sums) const
+    /* Where the thread's first fragment lies in shared memory. */
+    static __device__ __forceinline__ uint32_t place(uint32_t sums)
     {
         const int thread = thread_number();
-        const uint32_t to = sums + (thread - 128) / 32 * 8 * 512 + thread % 32 * 16;
+        return sums + (thread - 128) / 32 * 8 * 512 + thread % 32 * 16;
+    }
+
+    __device__ __forceinline__ void stage(uint32_t sums) const
+    {
+        const uint32_t to = place(sums);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             ptx::store_shared_16(to + i * 512,
@@ -154,6 +168,24 @@ template <class S> struct QuerySums {
         }
     }
 };
+
+/* Adds to sums of dQ those that lie in shared memory. */
+template <class S> __device__ __forceinline__ void add_staged(QuerySums<S> &query, uint32_t sums)
+{
+    const uint32_t from = query.place(sums);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint4 x = ptx::load_shared_16(from + i * 512);
+        float *const to = query.dq + 4 * i;
+        to[0] = tma::sum_of(__uint_as_float(x.x), to[0]);
+        to[1] = tma::sum_of(__uint_as_float(x.y), to[1]);
+        to[2] = tma::sum_of(__uint_as_float(x.z), to[2]);
+        to[3] = tma::sum_of(__uint_as_float(x.w), to[3]);
+    }
+}
+
+/* A warp's part of a tile of dQ in 16 bits takes the place of half of its sums. */
+enum { ROUNDED_BYTES = 8 * 512 };
 
 /* The n-th tile of an item: head of the group, and number of the tile. */
 struct TileWalk {
@@ -182,19 +214,30 @@ struct ItemTurns {
     uint32_t block, from, end;
     GradBlocks blocks, before;
     int64_t place;
+    int first_head, tensor;
 
     __device__ __forceinline__ ItemTurns(const OrderedItem &o, int keys)
         : block((uint32_t)o.item.first / keys), from(o.from), end(o.end()), blocks(o.blocks),
-          before(o.before), place(o.place)
+          before(o.before), place(o.place), first_head(o.first_head),
+          tensor((int)o.item.sequence.tensor)
     {
     }
 };
 
-/* One thread: says of each tile when it is this block's turn. */
+/* Whether an item's block of keys is the last one to add to dQ, and rounds it itself. */
+template <class S>
+__device__ __forceinline__ bool rounds(const attn_cuda_backward_params &a, int64_t first_key)
+{
+    return S::ROUNDS && a.rounds && first_key == 0;
+}
+
+/* One thread: says of each tile when it is this block's turn. The last block gets the sums of the
+ * others. */
 template <class S>
 __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
                                             const GradMemory<S> &memory, const ItemTurns &o)
 {
+    const bool last = rounds<S>(a, o.block);
     TileWalk at(o.blocks);
 #pragma unroll 1
     for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
@@ -203,8 +246,17 @@ __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
         ptx::mbarrier_wait(memory.room(n), (n / 2 & 1) ^ 1);
         while (!first && ptx::load_acquire(a.turns + place) != o.block + 2) {
         }
+        if (last) {
+            ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1);
+        }
         ptx::fence_proxies();
-        ptx::mbarrier_arrive(memory.turn(n));
+        if (last && !first) {
+            ptx::mbarrier_arrive_expect(memory.turn(n), S::SUMS_BYTES);
+            tma::load_words(memory.sums(), a.sums + place * (S::STEP * S::D), S::SUMS_BYTES,
+                            memory.turn(n));
+        } else {
+            ptx::mbarrier_arrive(memory.turn(n));
+        }
     }
 }
 
@@ -237,5 +289,32 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
         tma::wait_stores();
         ptx::fence_proxies();
         ptx::store_release(a.turns + place, o.block + 1);
+    }
+}
+
+/* The same for the last block of keys: stores tiles of dQ, which lie where their sums were
+ * (round_tile). */
+template <class S>
+__device__ __forceinline__ void hand_rounded_on(const attn_cuda_backward_params &a,
+                                                const GradMemory<S> &memory, const ItemTurns &o,
+                                                uint32_t odd)
+{
+    TileWalk at(o.blocks);
+#pragma unroll 1
+    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
+        if (n % 2 != odd) {
+            continue;
+        }
+        ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
+#pragma unroll 1
+        for (int warp = 0; warp < 8; warp++) {
+            tma::store(&a.dq_map, memory.sums() + warp * ROUNDED_BYTES,
+                       S::STEP == 64 ? warp / 4 * 64 : 0,
+                       at.tile * S::STEP + (S::STEP == 64 ? warp % 4 : warp) * 16,
+                       o.first_head + at.head, o.tensor);
+        }
+        tma::commit_stores();
+        tma::wait_stores_read();
+        ptx::mbarrier_arrive(memory.room(n));
     }
 }

@@ -271,7 +271,7 @@ template <class S> struct WideGroup {
         }
         wgmma::wait<MORE ? 1 : 0>(); /* dQ */
         wgmma::hold(dq);
-        if (n + 1 < all && lane == 0) { /* the other CTA waits for it */
+        if (lane == 0) { /* the other CTA waits for it */
             cluster::mbarrier_arrive(memory.taken(n), cluster::rank() ^ 1);
         }
 #pragma unroll
@@ -384,9 +384,9 @@ template <class S> struct WideGroup {
                   column = group * S::COLUMNS;
         const int64_t key = sequence.k_first + first;
         const attn_gradients &grads = a.grads;
-        bad |= store_sums(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head, left,
-                          column);
-        bad |= store_sums(grads.dv, sums.dv, 1, batch, key, head, left, column);
+        bad |= store_sums<S::BF16>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head,
+                                   left, column);
+        bad |= store_sums<S::BF16>(grads.dv, sums.dv, 1, batch, key, head, left, column);
         bad = ptx::barrier_any(5, 256, bad);
         if (ptx::thread() == 128 && left > 0) {
             note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
