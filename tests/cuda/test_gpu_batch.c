@@ -156,7 +156,7 @@ static attn_tensor starts_of(int64_t batch, int64_t n)
     }
     void *const there = gpu_alloc(sizeof starts);
     gpu_put(there, starts, sizeof starts);
-    return (attn_tensor){there, {batch + 1, 1, 1, 1}, {1, 1, 1, 1}, ATTN_I32};
+    return attn_tensor_bshd(there, ATTN_I32, batch + 1, 1, 1, 1);
 }
 
 /* Gradients of sequences of one length have the bits that they have as packed ones, whose lengths
