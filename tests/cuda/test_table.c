@@ -92,13 +92,57 @@ static void test_plan_of_shapes(void **state)
     attn_context_destroy(context);
 }
 
+/* Extents of 0 and 1 of a problem: batch, rows, keys, heads of Q and of K, columns of K and of V by
+ * the bits of n. */
+static attn_forward_args tiny_args(unsigned n, attn_dtype dtype, attn_dtype key_dtype)
+{
+    const int64_t b = n & 1, rows = n >> 1 & 1, keys = n >> 2 & 1, heads = n >> 3 & 1,
+                  kv_heads = n >> 4 & 1, d = n >> 5 & 1, dv = n >> 6 & 1;
+    attn_forward_args args = {.struct_size = sizeof args};
+    args.q = attn_tensor_bshd(fake_memory(0), dtype, b, rows, heads, d);
+    args.k = attn_tensor_bshd(fake_memory(1), key_dtype, b, keys, kv_heads, d);
+    args.v = attn_tensor_bshd(fake_memory(2), key_dtype, b, keys, kv_heads, dv);
+    args.o = attn_tensor_bshd(fake_memory(3), dtype, b, rows, heads, dv);
+    args.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, b, rows, heads, 1);
+    if (key_dtype != dtype) {
+        args.k_scale = args.v_scale = attn_tensor_bshd(fake_memory(5), ATTN_F32, 1, 1, 1, 1);
+    }
+    return args;
+}
+
+/* What has no elements is planned and sized with the statuses of a CPU, in both passes. */
+static void test_empty_extents(void **state)
+{
+    static const attn_dtype types[][2] = {{ATTN_F64, ATTN_F64},   {ATTN_F32, ATTN_F32},
+                                          {ATTN_BF16, ATTN_BF16}, {ATTN_F16, ATTN_F16},
+                                          {ATTN_BF16, ATTN_I8},   {ATTN_F16, ATTN_E4M3}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (unsigned n = 0; n < 6 * 128; n++) {
+        attn_forward_args args = tiny_args(n, types[n / 128][0], types[n / 128][1]);
+        attn_backward_args grads = {
+            .struct_size = sizeof grads, .forward = &args, .d_o = args.o, .dq = args.q};
+        attn_plan plan = {.struct_size = sizeof plan};
+        uint64_t bytes;
+        const attn_status forward = attn_forward_plan(NULL, &args, &plan),
+                          backward = attn_backward_plan(NULL, &grads, &plan);
+        assert_int_equal(attn_forward_plan(context, &args, &plan), forward);
+        assert_int_equal(attn_forward_workspace(context, &args, &bytes), forward);
+        assert_int_equal(attn_forward(context, &args), forward);
+        assert_int_equal(attn_backward_plan(context, &grads, &plan), backward);
+        assert_int_equal(attn_backward_workspace(context, &grads, &bytes), backward);
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_plan_of_shapes),
-        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_families),
+        cmocka_unit_test(test_empty_extents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
