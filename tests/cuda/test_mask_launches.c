@@ -148,12 +148,40 @@ static void test_askew_biases(void **state)
     attn_context_destroy(context);
 }
 
+/* A bias of relative positions has 2 N - 1 numbers for N x N elements: its copy would not be linear
+ * in N. */
+static void test_relative_positions(void **state)
+{
+    enum { N = 3000 };
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    attn_forward_args args = fake_args(ATTN_BF16, N, N, 64);
+    args.bias = (attn_tensor){.data = (char *)fake_memory(4) + 2 * (N - 1),
+                              .shape = {1, 4, N, N},
+                              .stride = {0, 2 * N - 1, -1, 1},
+                              .dtype = ATTN_BF16};
+    attn_backward_args grads = {.struct_size = sizeof grads, .forward = &args, .d_o = args.o};
+    attn_plan plan = {.struct_size = sizeof plan};
+    assert_in_range(fake_workspace(context, &args), 0, N * 4 * 64);
+    const int before = fake.launches;
+    assert_ptr_equal(fake_params(context, &args).problem.bias.data, args.bias.data);
+    assert_int_equal(fake.launches - before, 1);
+    args.lse = attn_tensor_bshd(fake_memory(7), ATTN_F32, 2, N, 4, 1);
+    grads.dq = args.q;
+    assert_int_equal(attn_backward_plan(context, &grads, &plan), ATTN_OK);
+    assert_null(strstr(plan.why, "aligns"));
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mask_bits),
         cmocka_unit_test(test_askew_masks),
         cmocka_unit_test(test_askew_biases),
+        cmocka_unit_test(test_relative_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

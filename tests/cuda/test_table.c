@@ -92,12 +92,12 @@ static void test_plan_of_shapes(void **state)
     attn_context_destroy(context);
 }
 
-/* Extents of 0 and 1 of a problem: batch, rows, keys, heads of Q and of K, columns of K and of V by
- * the bits of n. */
+/* Extents of 0 and 1 of a problem, of columns 0 and 64, which kernels on tensor cores take: batch,
+ * rows, keys, heads of Q and of K, columns of K and of V by the bits of n. */
 static attn_forward_args tiny_args(unsigned n, attn_dtype dtype, attn_dtype key_dtype)
 {
     const int64_t b = n & 1, rows = n >> 1 & 1, keys = n >> 2 & 1, heads = n >> 3 & 1,
-                  kv_heads = n >> 4 & 1, d = n >> 5 & 1, dv = n >> 6 & 1;
+                  kv_heads = n >> 4 & 1, d = (n >> 5 & 1) * 64, dv = (n >> 6 & 1) * 64;
     attn_forward_args args = {.struct_size = sizeof args};
     args.q = attn_tensor_bshd(fake_memory(0), dtype, b, rows, heads, d);
     args.k = attn_tensor_bshd(fake_memory(1), key_dtype, b, keys, kv_heads, d);

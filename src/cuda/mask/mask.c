@@ -3,6 +3,7 @@
  */
 #include "cuda/mask/mask.h"
 #include "core/error.h"
+#include "core/overlap.h"
 #include "cuda/mask/params.h"
 
 static int64_t ceil_to(int64_t n, int64_t unit)
@@ -66,10 +67,20 @@ attn_status attn_cuda_mask_place(attn_cuda_copies *copies, attn_problem *problem
                : ATTN_OK;
 }
 
+/* True if elements share memory by other strides than 0. */
+static bool is_folded(const attn_tensor *rows)
+{
+    attn_tensor once = *rows;
+    for (int a = 0; a < 4; a++) {
+        once.shape[a] = attn_axis_step(rows, a) == 0 ? 1 : rows->shape[a];
+    }
+    return attn_elements_may_meet(&once);
+}
+
 static bool are_askew(const attn_tensor *rows)
 {
     return attn_tensor_present(rows) && rows->shape[3] >= ATTN_CUDA_MASK_PIECE &&
-           !attn_cuda_is_aligned(rows);
+           !attn_cuda_is_aligned(rows) && !is_folded(rows);
 }
 
 static bool is_mask_askew(const attn_problem *problem)

@@ -23,8 +23,9 @@ typedef struct attn_cuda_copies {
  * of another type. Axes that the mask repeats are one element long. Errors: overflow. */
 attn_status attn_cuda_mask_place(attn_cuda_copies *copies, attn_problem *problem, void *memory);
 
-/* True if a mask of bytes or a bias has rows that do not all begin at multiples of 16 bytes, or
- * elements that lie apart. */
+/* True if rows of a mask of bytes or of a bias do not all begin at multiples of 16 bytes, or if
+ * elements lie apart. False if elements share memory, as those of relative positions do: a copy
+ * would be many times as large. */
 bool attn_cuda_is_askew(const attn_problem *problem);
 
 /* Puts such rows in order, too, instead of attn_cuda_mask_place. */
