@@ -2,7 +2,7 @@
  * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1. It
  * counts the things that it keeps for its caller (contexts, images of kernels), and fails on
  * request. In test_driver.c and test_launches.c, dlopen, dlsym and dlerror are names of the
- * functions here (CMakeLists.txt).
+ * functions here (CMakeLists.txt beside).
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
