@@ -379,7 +379,7 @@ def pools(kind):
     """Keywords of a Cache whose pools lie on the GPU: 24 pages of 16 rows of 2 heads."""
     zeros = torch.zeros(24, 16, 2, 64).cuda()
     if kind in ("float32", "bfloat16"):
-        return {n: zeros.to(getattr(torch, kind)) for n in "kv"}
+        return {n: zeros.to(getattr(torch, kind), copy=True) for n in "kv"}
     made = {}
     for name in "kv":
         parts = libattn.quantize(zeros, kind)

@@ -21,8 +21,8 @@ struct attn_cuda {
     char name[160];
 };
 
-/* Enters the current context, which must be of this GPU; a thread without one borrows the one that
- * attn_cuda keeps. Errors: invalid argument, device. */
+/* Enters the thread's current context if it is of this GPU, else borrows the one that attn_cuda
+ * keeps: before tensor maps too, which the driver makes in a context. Errors: device. */
 attn_status attn_cuda_enter(const attn_cuda *cuda, bool *borrowed);
 void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
 

@@ -11,16 +11,12 @@ attn_status attn_cuda_enter(const attn_cuda *cuda, bool *borrowed)
     *borrowed = false;
     TRY(attn_driver_check(cuda->driver, cuda->driver->context_current(&current),
                           "asking for the context"));
-    if (current == NULL) {
-        *borrowed = true;
-        return attn_driver_check(cuda->driver, cuda->driver->context_push(cuda->context),
-                                 "entering the GPU's context");
+    if (current != NULL && cuda->driver->context_device(&device) == 0 && device == cuda->device) {
+        return ATTN_OK;
     }
-    if (cuda->driver->context_device(&device) != 0 || device != cuda->device) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "the current CUDA context is of GPU %d, the attn_context of GPU %d",
-                         device, cuda->device);
-    }
+    TRY(attn_driver_check(cuda->driver, cuda->driver->context_push(cuda->context),
+                          "entering the GPU's context"));
+    *borrowed = true;
     return ATTN_OK;
 }
 

@@ -255,7 +255,7 @@ static cu_result fake_set_words(unsigned long long address, unsigned value, size
 {
     (void)value, (void)count, (void)stream;
     fake.cleared = address;
-    return answer();
+    return fake.depth > 0 ? answer() : FAKE_ERROR;
 }
 
 static cu_result fake_launch(const cu_launch_config *config, cu_function function, void **params,
@@ -300,7 +300,7 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
                                  int interleave, int swizzle, int promotion, int fill)
 {
     (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    bool can = (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0;
+    bool can = fake.depth > 0 && (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0;
     uint32_t rows = 1;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;

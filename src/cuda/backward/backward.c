@@ -41,10 +41,13 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
     return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, ATTN_GRAD_BOX);
 }
 
-/* Enqueues the launches. In the current context. */
+/* Makes the maps and enqueues the launches. In the current context. */
 static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
                            unsigned char *workspace, void *stream)
 {
+    if (plan->fast && !plan->single) {
+        TRY(make_maps(cuda, plan));
+    }
     TRY(attn_cuda_starts_order(cuda, &plan->params.grads.problem, workspace + plan->starts_offset,
                                stream));
     if ((plan->fast || plan->mma) && plan->clear_words > 0) {
@@ -99,9 +102,6 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
     plan.params.q_parts = workspace + plan.q_parts_offset;
     plan.params.d_o_parts = workspace + plan.d_o_parts_offset;
-    if (plan.fast && !plan.single) {
-        TRY(make_maps(cuda, &plan));
-    }
     TRY(attn_cuda_enter(cuda, &borrowed));
     attn_status status = enqueue(cuda, &plan, workspace, call->stream);
     attn_cuda_leave(cuda, borrowed);

@@ -116,11 +116,14 @@ static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void 
     return launch_merge(cuda, plan, &params, stream);
 }
 
-/* Enqueues the launches. In the current context. */
+/* Makes the maps and enqueues the launches. In the current context. */
 static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const attn_problem *problem,
                            const attn_call *call)
 {
     const attn_driver *cu = cuda->driver;
+    if (attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS) {
+        TRY(make_maps(cuda, plan, &plan->params.problem));
+    }
     attn_cuda_plan_place(plan, cuda,
                          call->workspace ? (char *)call->workspace + plan->own_offset : NULL);
     TRY(attn_cuda_append(cuda, problem, &plan->rotated, call->stream));
@@ -161,9 +164,6 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
     }
     TRY(check_workspace(&plan, call));
     TRY(attn_problem_overlaps(problem, call->workspace, plan.workspace_bytes));
-    if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
-        TRY(make_maps(cuda, &plan, &plan.params.problem));
-    }
     TRY(attn_cuda_enter(cuda, &borrowed));
     attn_status status = enqueue(cuda, &plan, problem, call);
     attn_cuda_leave(cuda, borrowed);
