@@ -3,7 +3,7 @@
 
 function startTrace(library) {
     const CELL = 26;
-    let run = null, edited = null, inputs = [];
+    let run = null, edited = false, inputs = [];
 
     function line(choice) {
         return `n=${choice.n} hq=1 d=${choice.d} causal=${$('trace-causal').checked ? 1 : 0}`
@@ -38,21 +38,27 @@ function startTrace(library) {
         $('trace-matrices').replaceChildren(...blocks);
     }
 
-    function edit() {
-        edited = { q: [], k: [], v: [] };
+    // Q, K and V as the fields have them, or null after naming a value that is none.
+    function readMatrices() {
+        const values = { q: [], k: [], v: [] };
         for (const { name, input } of inputs) {
             const x = input.value.trim() === '' ? NaN : Number(input.value);
             if (!Number.isFinite(x) || Math.abs(x) > 1e4) {
                 $('trace-words').textContent = 'Values must be numbers from −10000 to 10000.';
-                return;
+                return null;
             }
-            edited[name].push(x);
+            values[name].push(x);
         }
+        return values;
+    }
+
+    function edit() {
+        edited = true;
         update(true);
     }
 
     function renew() {
-        edited = null;
+        edited = false;
         $('trace-preset').value = 'random';
         const choice = read();
         if (choice !== null) {
@@ -80,13 +86,13 @@ function startTrace(library) {
     }
 
     function update(keep) {
-        const choice = read();
-        if (choice === null) {
+        const choice = read(), values = edited ? readMatrices() : { q: null, k: null, v: null };
+        if (choice === null || values === null) {
             return;
         }
         choice.window = choice.window < 0 ? null : choice.window;
         const text = library.ask('page_trace', line(choice), choice.rows, choice.keys, choice.split,
-            ...(edited ? [edited.q, edited.k, edited.v] : [null, null, null]));
+            values.q, values.k, values.v);
         const all = text.trim().split('\n').map((each) => JSON.parse(each));
         if (all[0].error) {
             $('trace-words').textContent = all[0].error;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fail.h"
@@ -52,6 +53,15 @@ static void pieces_of(const gpt_trainer *trainer, int64_t step, piece pieces[PIE
 static void write_failed(const char *path)
 {
     fail(EXIT_INTERNAL, "cannot write \"%s\": %s", path, strerror(errno));
+}
+
+/* Half a checkpoint is of no use, and takes room on a full disk. */
+static void write_broke_off(const char *path)
+{
+    int reason = errno;
+    (void)remove(path);
+    errno = reason;
+    write_failed(path);
 }
 
 static void write_all(FILE *file, const gpt_trainer *trainer)
@@ -104,7 +114,7 @@ void checkpoint_save(const char *path, const gpt_trainer *trainer)
     write_all(file, trainer);
     if (fflush(file) != 0 || ferror(file) || fsync(fileno(file)) != 0 || fclose(file) != 0 ||
         rename(temporary, path) != 0) {
-        write_failed(temporary);
+        write_broke_off(temporary);
     }
     sync_directory(path);
 }
@@ -113,10 +123,12 @@ void checkpoint_save(const char *path, const gpt_trainer *trainer)
 
 static uint8_t *read_all(FILE *file, const char *path, size_t *bytes)
 {
-    long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    uint8_t *all = end < 0 ? NULL : malloc((size_t)end + 1);
-    rewind(file);
-    *bytes = end < 0 ? 0 : (size_t)end;
+    struct stat info;
+    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
+        fail(EXIT_INPUT, "\"%s\" is no file", path);
+    }
+    *bytes = (size_t)info.st_size;
+    uint8_t *all = malloc(*bytes + 1);
     if (all == NULL || fread(all, 1, *bytes, file) != *bytes) {
         fail(EXIT_INPUT, "cannot read \"%s\": %s", path, strerror(errno));
     }

@@ -635,9 +635,9 @@ ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout
  *   attn_cache_view(cache, &prompt, 1, table, lengths, &args);  // k, v, block_table, seqused_k
  *   args.k_new = ..., args.v_new = ..., attn_forward(NULL, &args);
  *
- * Threads: all functions but open and close may be called at once on one cache. A view stays right
- * until one of its sequences is extended, truncated or freed; writing rows of a sequence (k_new) is
- * safe while no other thread forks it.
+ * Threads: all functions but open and close may be called at once on one cache; by a child of
+ * fork() if none was under way. A view stays right until one of its sequences is extended,
+ * truncated or freed; writing rows of a sequence (k_new) is safe while no other thread forks it.
  */
 typedef struct attn_cache attn_cache;
 

@@ -172,6 +172,37 @@ def test_what_libattn_cannot_do_goes_to_pytorch(monkeypatch):
     assert "no kernel for this" in installed.report()
 
 
+DERIVATIVES = {
+    "grad": lambda f: torch.func.grad(f, (0, 1, 2)),
+    "vmap": lambda f: torch.func.vmap(torch.func.grad(f, (0, 1, 2))),
+    "second": lambda f: torch.func.grad(lambda *x: torch.func.grad(f)(*x).sum()),
+    "forward": lambda f: lambda *x: torch.func.jvp(f, x, x)[1],
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives_by_torch_func(name):
+    """First ones by libattn's kernels; those that it lacks by PyTorch's stored scores."""
+    arrays = [x.detach() for x in problem(3, 2, 4, 9, 8)]
+    arrays = arrays if name == "vmap" else [x[0] for x in arrays]
+    derivative = DERIVATIVES[name](
+        lambda *x: F.scaled_dot_product_attention(*x, is_causal=True).square().sum()
+    )
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = derivative(*arrays)
+    with install() as installed:
+        own = derivative(*arrays)
+    for first, second in zip(
+        own if isinstance(own, tuple) else (own,),
+        expected if isinstance(expected, tuple) else (expected,),
+        strict=True,
+    ):
+        close(first, second)
+    first = name in ("grad", "vmap")
+    assert {who for who, _ in installed.calls} == {"libattn" if first else "PyTorch"}
+    assert first or "a derivative by torch.func" in installed.report()
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_multihead_attention(training):
     torch.manual_seed(0)

@@ -193,6 +193,21 @@ static void test_many_threads(void **state)
     attn_context_destroy(context);
 }
 
+/* Products of threads and rows do not leave 64 bits (UBSan sees it), whatever an executor says. */
+static void test_most_threads(void **state)
+{
+    const int64_t rows = INT64_C(1) << 45;
+    team t = {.threads = INT32_MAX};
+    attn_context *context = context_on(&t, in_order);
+    attn_forward_args args = {.struct_size = sizeof args};
+    uint64_t bytes = 0;
+    (void)state;
+    args.q = args.o = attn_tensor_bshd(NULL, ATTN_F32, 1, rows, 3, 64);
+    args.k = args.v = attn_tensor_bshd(NULL, ATTN_F32, 1, 100, 3, 64);
+    assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
+    attn_context_destroy(context);
+}
+
 /* Every thread's scratch lies within the workspace, in each loop of a call: over items in pieces,
  * and over KV heads in turn, whose pieces are fewer than the items that join them. */
 static void test_scratch_of_the_last_thread(void **state)
@@ -231,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_any_executor_gives_the_same_bits),
         cmocka_unit_test(test_scratch_of_the_last_thread),
         cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_most_threads),
         cmocka_unit_test(test_threads_that_change),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_merge),

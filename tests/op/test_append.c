@@ -87,6 +87,29 @@ static void test_tables_of_angles(void **state)
     steps_close(&s);
 }
 
+/* Without a diagonal, q_origin only chooses rows of the tables: drafts of a tree get the angles of
+ * their depths. */
+static void test_angles_of_each_row(void **state)
+{
+    enum { PAIRS = 8, ROWS = 3, SEQUENCES = 2 };
+    static const int64_t origin[SEQUENCES] = {0, ROWS}, end[SEQUENCES] = {40, 17};
+    static double cosine[SEQUENCES * ROWS * PAIRS], sine[SEQUENCES * ROWS * PAIRS];
+    const rotation r = {2 * PAIRS, false, 10000};
+    (void)state;
+    for (int at = 0; at < SEQUENCES * ROWS * PAIRS; at++) {
+        const int row = at / PAIRS, position = (int)end[row / ROWS] - ROWS + row % ROWS;
+        const double angle = position * pow(r.base, -2 * (double)(at % PAIRS) / (2 * PAIRS));
+        cosine[at] = cos(angle), sine[at] = sin(angle);
+    }
+    steps s = open_steps("b=2 hq=4 hkv=2 nq=3 nk=40 d=16 lse=1 used_k=40,17 mask=b1x8:bqk", &r);
+    s.step.args.rope_base = 0;
+    s.step.args.rope_cos = attn_tensor_bshd(cosine, ATTN_F64, SEQUENCES * ROWS, PAIRS, 1, 1);
+    s.step.args.rope_sin = attn_tensor_bshd(sine, ATTN_F64, SEQUENCES * ROWS, PAIRS, 1, 1);
+    s.step.args.q_origin = attn_tensor_bshd(origin, ATTN_I64, SEQUENCES, 1, 1, 1);
+    compare_steps(&s);
+    steps_close(&s);
+}
+
 /* V is a view of K: only K is appended to. */
 static void test_view_of_the_keys(void **state)
 {
@@ -223,10 +246,15 @@ static void test_rows_without_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_append),           cmocka_unit_test(test_rotation),
-        cmocka_unit_test(test_tables_of_angles), cmocka_unit_test(test_view_of_the_keys),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_rows_without_keys),
-        cmocka_unit_test(test_one_row_for_two),  cmocka_unit_test(test_one_row_for_two_of_many),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_tables_of_angles),
+        cmocka_unit_test(test_view_of_the_keys),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rows_without_keys),
+        cmocka_unit_test(test_one_row_for_two),
+        cmocka_unit_test(test_one_row_for_two_of_many),
+        cmocka_unit_test(test_angles_of_each_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

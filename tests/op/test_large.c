@@ -4,7 +4,8 @@
  * is judged on a sample of rows. Tensors wider than memory are sparse mappings of which few pages
  * are touched.
  */
-#include "trial.h"
+#include "grad_trial.h"
+#include "tables.h"
 
 #include <sys/mman.h>
 
@@ -154,12 +155,66 @@ static void m6_negative(void **state)
     trial_close(&trial);
 }
 
+/* ---- the backward pass ----------------------------------------------------------------------- */
+
+/* Spreads a tensor of both passes' arguments; gradients have the bits of the plain call. */
+static void assert_spread_gradients(op_trial *trial, const attn_backward_args *plain,
+                                    attn_tensor *which, int axis)
+{
+    const attn_tensor before = *which;
+    size_t bytes;
+    int count;
+    const char *const *names = tables_that_agree(trial->args->q.dtype, 0, &count);
+    char sentence[512] = "";
+    if (which->shape[axis] == 1) {
+        return;
+    }
+    *which = spread(before, axis, beyond_32, &bytes);
+    for (int i = 0; i < count; i++) {
+        if (!grad_runs_once(&trial->tensors.grad, names[i], 2, RUNS_ONES, sentence,
+                            sizeof sentence)) {
+            fail_msg("%s", sentence);
+        }
+        assert_same_gradients(plain, &trial->tensors.grad);
+    }
+    munmap(which->data, bytes);
+    *which = before;
+}
+
+static void m6_every_tensor_backward(void **state)
+{
+    static const char line[] = "b=2 nq=3 nk=5 hq=2 d=3 dtype=f32 pass=backward d_lse=1 mask=bhqk "
+                               "bias=bhqk alibi=bh sinks=bh d_bias=f32 d_alibi=1 d_sinks=1";
+    op_trial plain = trial_open("%s", line), trial = trial_open("%s", line);
+    attn_forward_args *f = trial.args;
+    attn_backward_args *b = &trial.tensors.grad;
+    attn_tensor *const tensors[] = {&f->q,  &f->k,      &f->v,      &f->mask,           &f->bias,
+                                    &f->o,  &f->lse,    &f->sinks,  &f->alibi_slopes,   &b->d_o,
+                                    &b->dq, &b->d_lse,  &b->d_bias, &b->d_alibi_slopes, &b->dk,
+                                    &b->dv, &b->d_sinks};
+    (void)state;
+    grad_trial_check(&plain);
+    grad_trial_forward(&trial);
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        assert_non_null(tensors[i]->data);
+        for (int axis = 0; axis < 4; axis++) {
+            assert_spread_gradients(&trial, &plain.tensors.grad, tensors[i], axis);
+        }
+    }
+    trial_close(&plain);
+    trial_close(&trial);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b59_many),           cmocka_unit_test(b61_5776_tokens_of_dimension_72),
-        cmocka_unit_test(b62_rows_far_apart), cmocka_unit_test(b63_large_batch),
-        cmocka_unit_test(m6_every_tensor),    cmocka_unit_test(m6_negative),
+        cmocka_unit_test(b59_many),
+        cmocka_unit_test(b61_5776_tokens_of_dimension_72),
+        cmocka_unit_test(b62_rows_far_apart),
+        cmocka_unit_test(b63_large_batch),
+        cmocka_unit_test(m6_every_tensor),
+        cmocka_unit_test(m6_negative),
+        cmocka_unit_test(m6_every_tensor_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,6 +203,13 @@ class Trace(PageTest):
         self.assertRegex(page.text('#trace-verdict'), r'O of attn_forward \d\.\de-[78]')
         page.set('[aria-label="K, row 0, column 0"]', '')
         self.assertIn('must be numbers', page.text('#trace-words'))
+        shown = page.text('#trace-numbers')
+        page.click('#trace-causal') # nothing is computed from values that are not there
+        self.assertIn('must be numbers', page.text('#trace-words'))
+        self.assertEqual(page.text('#trace-numbers'), shown)
+        page.set('[aria-label="K, row 0, column 0"]', '2.5')
+        self.assertNotEqual(page.text('#trace-numbers'), shown)
+        self.assertRegex(page.text('#trace-verdict'), r'O of attn_forward \d\.\de-[78]')
 
     def test_backward_and_parts(self):
         page.set('#trace-split', '2')

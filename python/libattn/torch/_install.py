@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from .. import _core
 from . import _functions
 
+_transforms = torch._C._functorch.get_interpreter_stack
+_Transform = torch._C._functorch.TransformType
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _installed = []
 
@@ -70,12 +72,26 @@ class Installation:
         if is_causal and attn_mask is not None:
             if not (self._takes_both and _functions.has_kernel(*call)):
                 return self._leave("attn_mask beside is_causal", *call)
+        if levels := _transforms():
+            return self._transformed([level.key() for level in levels], *call)
         try:
             out = _functions.dot_product(*call, "pytorch")
         except NotImplementedError as reason:
             return self._leave(str(reason), *call)
         self.calls["libattn", "scaled_dot_product_attention"] += 1
         return out
+
+    def _transformed(self, transforms, *call):
+        """Within derivatives of torch.func, which take no function of autograd here: the operator
+        whose kernels are _flash and _backward, where PyTorch would take it and only the first
+        derivative is wanted."""
+        first = transforms.count(_Transform.Grad) == 1 and _Transform.Jvp not in transforms
+        if not first or not _functions.has_kernel(*call):
+            return self._leave("a derivative by torch.func", *call)
+        query, key, value, attn_mask, dropout_p, is_causal, scale, _ = call
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+        )[0]
 
     def _leave(self, why, *call_with_scale_and_gqa):
         self.calls["PyTorch", why] += 1

@@ -84,7 +84,7 @@ static int64_t even_rows(const attn_cpu_plan *plan, const attn_problem *problem,
                   vector = table->vector_bits / 8 / table->real_size, other = table->strip / 4,
                   blocks = (rows + whole - 1) / whole, most = ATTN_MAX_STRIPS * table->strip;
     if (problem->varlen || problem->window_right != ATTN_UNBOUNDED || blocks <= 1 ||
-        heads % threads == 0 || blocks > EVEN_ITEMS * threads / heads) {
+        heads % threads == 0 || blocks > EVEN_ITEMS * (int64_t)threads / heads) {
         return whole;
     }
     int64_t best = whole, least = last_done(heads, rows, whole, other, threads);
