@@ -1,6 +1,6 @@
 /*
- * append.c: see append.h. Rows are few, so elements are handled one by one. The angle of a pair of
- * columns is computed once for all heads.
+ * append.c: see append.h. The angle of a pair of columns is computed once for all heads of a row,
+ * whose elements are handled one by one.
  */
 #include "cpu/append.h"
 #include "core/append.h"
@@ -12,7 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 16 }; /* of an item */
+enum {
+    ROWS = 16, /* of an item */
+    PAIRS = 64 /* of columns, whose angles are at hand */
+};
 
 typedef struct append_job {
     const attn_problem *problem;
@@ -32,17 +35,55 @@ typedef struct row_copy {
 static void copy_columns(const row_copy *row, int64_t first)
 {
     const size_t size = (size_t)attn_element_size(row->dtype);
+    if (row->from_step == (int64_t)size && row->to_step == (int64_t)size) {
+        memcpy(row->to + first * row->to_step, row->from + first * row->from_step,
+               (size_t)(row->cols - first) * size);
+        return;
+    }
     for (int64_t c = first; c < row->cols; c++) {
         memcpy(row->to + c * row->to_step, row->from + c * row->from_step, size);
     }
 }
 
-static void rotate(const row_copy *row, int64_t x_col, int64_t y_col, double cosine, double sine)
+/* Angles of pairs first .. first + n - 1. */
+typedef struct pair_angles {
+    int64_t first, n;
+    double cosine[PAIRS], sine[PAIRS];
+} pair_angles;
+
+/* dtype: a constant where it is called. */
+ATTN_INLINE void rotate_type(const row_copy *row, const attn_rope *rope, const pair_angles *by,
+                             int32_t dtype)
 {
-    const double x = attn_element_to_f64(row->from + x_col * row->from_step, row->dtype),
-                 y = attn_element_to_f64(row->from + y_col * row->from_step, row->dtype);
-    attn_element_from_f64(row->to + x_col * row->to_step, row->dtype, x * cosine - y * sine);
-    attn_element_from_f64(row->to + y_col * row->to_step, row->dtype, x * sine + y * cosine);
+    const int64_t step = rope->interleaved ? 2 : 1, apart = rope->interleaved ? 1 : rope->dims / 2,
+                  from_y = apart * row->from_step, to_y = apart * row->to_step;
+    const char *from = row->from + by->first * step * row->from_step;
+    char *to = row->to + by->first * step * row->to_step;
+    for (int64_t i = 0; i < by->n; i++) {
+        const double x = attn_element_to_f64(from, dtype),
+                     y = attn_element_to_f64(from + from_y, dtype);
+        attn_element_from_f64(to, dtype, x * by->cosine[i] - y * by->sine[i]);
+        attn_element_from_f64(to + to_y, dtype, x * by->sine[i] + y * by->cosine[i]);
+        from += step * row->from_step, to += step * row->to_step;
+    }
+}
+
+static void rotate(const row_copy *row, const attn_rope *rope, const pair_angles *by)
+{
+    switch (row->dtype) {
+    case ATTN_F64:
+        rotate_type(row, rope, by, ATTN_F64);
+        break;
+    case ATTN_F32:
+        rotate_type(row, rope, by, ATTN_F32);
+        break;
+    case ATTN_F16:
+        rotate_type(row, rope, by, ATTN_F16);
+        break;
+    default:
+        rotate_type(row, rope, by, ATTN_BF16);
+        break;
+    }
 }
 
 static void find_angle(const attn_rope *rope, int64_t position, int64_t pair, double *cosine,
@@ -86,17 +127,17 @@ static void rotate_row(const append_job *job, const attn_sequence *sequence, int
     const attn_rope *rope = &problem->rope;
     const int64_t half = rope->dims / 2, position = attn_first_position(problem, sequence) + row;
     const int64_t new_heads = attn_tensor_present(&problem->k_new) ? problem->kv_heads : 0;
-    for (int64_t pair = 0; pair < half; pair++) {
-        const int64_t x = rope->interleaved ? 2 * pair : pair,
-                      y = rope->interleaved ? x + 1 : pair + half;
-        double cosine, sine;
-        find_angle(rope, position, pair, &cosine, &sine);
+    for (pair_angles by = {.first = 0}; by.first < half; by.first += PAIRS) {
+        by.n = min64(half - by.first, PAIRS);
+        for (int64_t i = 0; i < by.n; i++) {
+            find_angle(rope, position, by.first + i, &by.cosine[i], &by.sine[i]);
+        }
         for (int64_t head = 0; head < problem->heads + new_heads; head++) {
             const bool query = head < problem->heads;
             const row_copy copy = query ? row_to(&problem->q, &job->rotated.q, sequence, row, head)
                                         : row_to(&problem->k_new, &job->rotated.k, sequence, row,
                                                  head - problem->heads);
-            rotate(&copy, x, y, cosine, sine);
+            rotate(&copy, rope, &by);
         }
     }
     for (int64_t head = 0; head < problem->heads; head++) {

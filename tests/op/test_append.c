@@ -6,6 +6,8 @@
 #include "outputs.h"
 #include "steps.h"
 
+#include <stdio.h>
+
 static steps open_steps(const char *line, const rotation *r)
 {
     problem_spec problem;
@@ -55,6 +57,22 @@ static void test_rotation(void **state)
     (void)state;
     for (int i = 0; i < COUNT(lines) * COUNT(rotations); i++) {
         steps s = open_steps(lines[i % COUNT(lines)], &rotations[i / COUNT(lines)]);
+        compare_steps(&s);
+        steps_close(&s);
+    }
+}
+
+/* More pairs than are at hand at once. */
+static void test_rotation_of_many_columns(void **state)
+{
+    static const rotation rotations[] = {{258, false, 10000}, {260, true, 10000}};
+    static const char *const types[] = {"f64", "f32", "f16", "bf16"};
+    (void)state;
+    for (int i = 0; i < COUNT(rotations) * COUNT(types); i++) {
+        char line[128];
+        snprintf(line, sizeof line, "hq=2 hkv=1 nq=2 nk=20 d=261 dv=8 causal=1 dtype=%s",
+                 types[i % COUNT(types)]);
+        steps s = open_steps(line, &rotations[i / COUNT(types)]);
         compare_steps(&s);
         steps_close(&s);
     }
@@ -248,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append),
         cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_rotation_of_many_columns),
         cmocka_unit_test(test_tables_of_angles),
         cmocka_unit_test(test_view_of_the_keys),
         cmocka_unit_test(test_refused),
