@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/overlap.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { NAME = 40 }; /* "part_d_lse[..]" */
 
@@ -47,11 +46,20 @@ static attn_status check_parts(const attn_merge_args *args, const char *like_nam
     return ATTN_OK;
 }
 
+/* Of equal shapes. The stride of an axis of one element has no meaning. */
+static bool same_view(const attn_tensor *a, const attn_tensor *b)
+{
+    bool same = a->data == b->data && a->dtype == b->dtype;
+    for (int axis = 0; axis < 4; axis++) {
+        same &= a->stride[axis] == b->stride[axis] || a->shape[axis] == 1;
+    }
+    return same;
+}
+
 /* An output may be a part's view itself, but not overlap it otherwise, nor any other tensor. */
 static bool meets(const attn_tensor *output, const attn_tensor *part, bool may_be_same)
 {
-    const bool same = may_be_same && output->data == part->data && output->dtype == part->dtype &&
-                      memcmp(output->stride, part->stride, sizeof part->stride) == 0;
+    const bool same = may_be_same && same_view(output, part);
     return output->data && !same && attn_tensors_overlap(output, part);
 }
 
