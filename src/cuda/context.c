@@ -80,6 +80,7 @@ static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
     [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,
     [ATTN_CUDA_BACKWARD_SM90_F32] = attn_image_backward_sm90_f32,
     [ATTN_CUDA_FEW_SHARED] = attn_image_forward_few_shared,
+    [ATTN_CUDA_FEW_LINE] = attn_image_forward_few_line,
     [ATTN_CUDA_SM80] = attn_image_forward_sm80,
     [ATTN_CUDA_SM80_DROPOUT] = attn_image_forward_sm80_dropout,
     [ATTN_CUDA_BACKWARD_SM80] = attn_image_backward_sm80,

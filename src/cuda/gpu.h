@@ -75,12 +75,13 @@ extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_st
     attn_image_forward_sm80_dropout[], attn_image_forward_sm90_dropout[],
     attn_image_forward_sm90_dropout_steps[], attn_image_forward_generic[],
     attn_image_forward_codes[], attn_image_forward_few[], attn_image_forward_few_shared[],
-    attn_image_backward_generic[], attn_image_backward_sm80[], attn_image_backward_sm80_steps[],
-    attn_image_backward_sm90[], attn_image_backward_sm90_light[], attn_image_backward_sm90_tables[],
-    attn_image_backward_sm90_alibi[], attn_image_backward_sm90_mask[],
-    attn_image_backward_sm90_bias[], attn_image_backward_sm90_elements[],
-    attn_image_backward_sm90_steps_tables[], attn_image_backward_sm90_steps[],
-    attn_image_backward_sm90_f32[], attn_image_merge_generic[], attn_image_append_generic[],
-    attn_image_mask_generic[], attn_image_starts_generic[], attn_image_elements_generic[];
+    attn_image_forward_few_line[], attn_image_backward_generic[], attn_image_backward_sm80[],
+    attn_image_backward_sm80_steps[], attn_image_backward_sm90[], attn_image_backward_sm90_light[],
+    attn_image_backward_sm90_tables[], attn_image_backward_sm90_alibi[],
+    attn_image_backward_sm90_mask[], attn_image_backward_sm90_bias[],
+    attn_image_backward_sm90_elements[], attn_image_backward_sm90_steps_tables[],
+    attn_image_backward_sm90_steps[], attn_image_backward_sm90_f32[], attn_image_merge_generic[],
+    attn_image_append_generic[], attn_image_mask_generic[], attn_image_starts_generic[],
+    attn_image_elements_generic[];
 
 #endif

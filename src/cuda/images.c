@@ -30,6 +30,7 @@ IMAGE(forward_generic);
 IMAGE(forward_codes);
 IMAGE(forward_few);
 IMAGE(forward_few_shared);
+IMAGE(forward_few_line);
 IMAGE(backward_generic);
 IMAGE(backward_sm80);
 IMAGE(backward_sm80_steps);

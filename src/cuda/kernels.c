@@ -98,24 +98,26 @@
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
 #define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
-#define FEW_KERNEL(name, dtype, code, d, rows, warps, stages, stays) \
-    {"attn_forward_few_" #name,                                      \
-     ATTN_CUDA_FEW,                                                  \
-     dtype,                                                          \
-     d,                                                              \
-     d,                                                              \
-     rows,                                                           \
-     16 * (warps),                                                   \
-     32 * (warps),                                                   \
-     ATTN_FEW_BYTES(code, d, warps, stages),                         \
-     ATTN_CUDA_THREADS,                                              \
-     code,                                                           \
-     false,                                                          \
+#define FEW_KERNEL(name, family, dtype, code, d, rows, warps, stages, loads, stays) \
+    {"attn_forward_few_" #name,                                                     \
+     family,                                                                        \
+     dtype,                                                                         \
+     d,                                                                             \
+     d,                                                                             \
+     rows,                                                                          \
+     16 * (warps),                                                                  \
+     32 * (warps),                                                                  \
+     ATTN_FEW_BYTES(code, d, warps, stages),                                        \
+     loads,                                                                         \
+     code,                                                                          \
+     false,                                                                         \
      stays},
 #define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas) \
-    FEW_KERNEL(name, dtype, code, d, rows, warps, stages, false)
+    FEW_KERNEL(name, ATTN_CUDA_FEW, dtype, code, d, rows, warps, stages, ATTN_CUDA_THREADS, false)
 #define ATTN_FORWARD_FEW_ON(name, dtype, d, warps, stages, ctas) \
-    FEW_KERNEL(name, dtype, dtype, d, 8, warps, stages, true)
+    FEW_KERNEL(name, ATTN_CUDA_FEW, dtype, dtype, d, 8, warps, stages, ATTN_CUDA_WHOLE, true)
+#define ATTN_FORWARD_FEW_LINE(name, dtype, code, d, warps, stages, ctas, loads) \
+    FEW_KERNEL(name, ATTN_CUDA_FEW_LINE, dtype, code, d, 8, warps, stages, loads, false)
 #define ATTN_FORWARD_FEW_SHARED(name, dtype, d, warps, stages, ctas) \
     {"attn_forward_few_shared_" #name,                               \
      ATTN_CUDA_FEW_SHARED,                                           \
@@ -280,6 +282,7 @@
     MERGES_KERNEL(name##_gradients, parts, ATTN_CUDA_MERGE_GRADIENTS)
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
+#include "cuda/kernels_line.inc"
 };
 
 int attn_cuda_find(attn_cuda_family family, int32_t kind)

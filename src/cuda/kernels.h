@@ -30,6 +30,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_SM90_ELEMENTS,
     ATTN_CUDA_BACKWARD_SM90_F32,
     ATTN_CUDA_FEW_SHARED,
+    ATTN_CUDA_FEW_LINE,
     ATTN_CUDA_SM80,
     ATTN_CUDA_SM80_DROPOUT,
     ATTN_CUDA_BACKWARD_SM80,
@@ -139,6 +140,8 @@ enum {
 #define ATTN_ELEMENTS(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"
+#define ATTN_FORWARD_FEW_LINE(...) +1
+#include "cuda/kernels_line.inc"
 };
 
 /* True for kernels of the forward pass in plain CUDA C. */

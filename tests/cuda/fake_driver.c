@@ -28,14 +28,14 @@ const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1]
     attn_image_forward_sm80_dropout[1], attn_image_forward_sm90_dropout[1],
     attn_image_forward_sm90_dropout_steps[1], attn_image_forward_generic[1],
     attn_image_forward_codes[1], attn_image_forward_few[1], attn_image_forward_few_shared[1],
-    attn_image_backward_generic[1], attn_image_backward_sm80[1], attn_image_backward_sm80_steps[1],
-    attn_image_backward_sm90[1], attn_image_backward_sm90_light[1],
-    attn_image_backward_sm90_alibi[1], attn_image_backward_sm90_mask[1],
-    attn_image_backward_sm90_bias[1], attn_image_backward_sm90_tables[1],
-    attn_image_backward_sm90_elements[1], attn_image_backward_sm90_steps_tables[1],
-    attn_image_backward_sm90_steps[1], attn_image_backward_sm90_f32[1], attn_image_merge_generic[1],
-    attn_image_append_generic[1], attn_image_mask_generic[1], attn_image_starts_generic[1],
-    attn_image_elements_generic[1];
+    attn_image_forward_few_line[1], attn_image_backward_generic[1], attn_image_backward_sm80[1],
+    attn_image_backward_sm80_steps[1], attn_image_backward_sm90[1],
+    attn_image_backward_sm90_light[1], attn_image_backward_sm90_alibi[1],
+    attn_image_backward_sm90_mask[1], attn_image_backward_sm90_bias[1],
+    attn_image_backward_sm90_tables[1], attn_image_backward_sm90_elements[1],
+    attn_image_backward_sm90_steps_tables[1], attn_image_backward_sm90_steps[1],
+    attn_image_backward_sm90_f32[1], attn_image_merge_generic[1], attn_image_append_generic[1],
+    attn_image_mask_generic[1], attn_image_starts_generic[1], attn_image_elements_generic[1];
 
 void fake_reset(void)
 {
@@ -282,8 +282,9 @@ static cu_result fake_launch(const cu_launch_config *config, cu_function functio
         if (kernel && kernel->family == ATTN_CUDA_ELEMENTWISE) {
             fake.elements = *(const attn_cuda_elements_params *)params[0];
         }
-        if (kernel && (kernel->family == ATTN_CUDA_CODES || kernel->family == ATTN_CUDA_FEW ||
-                       kernel->family == ATTN_CUDA_FEW_SHARED)) {
+        if (kernel &&
+            (kernel->family == ATTN_CUDA_CODES || kernel->family == ATTN_CUDA_FEW ||
+             kernel->family == ATTN_CUDA_FEW_SHARED || kernel->family == ATTN_CUDA_FEW_LINE)) {
             const attn_cuda_codes_params *codes = params[0];
             const attn_tensor all[] = {codes->k_scale, codes->k_shift, codes->v_scale,
                                        codes->v_shift};

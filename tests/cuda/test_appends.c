@@ -47,7 +47,7 @@ static void test_order(void **state)
         if (append) {
             assert_string_equal(fake.kernels[next++], "attn_append_store");
         }
-        assert_string_equal(fake.kernels[next++], plan.kernel);
+        assert_string_equal(fake.kernels[next++], "attn_forward_few_bf16_d128_line");
         assert_string_equal(fake.kernels[next++], "attn_forward_few_bf16_merge");
         assert_int_equal(fake.launches, next);
         assert_ptr_equal(fake.last.params.problem.q.data, rotate ? workspace : args.q.data);
@@ -68,7 +68,7 @@ static void test_rows(void **state)
     args.v_scale = attn_tensor_bshd(fake_memory(7), ATTN_F32, 1, 1, 4, 1);
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_string_equal(fake.kernels[0], "attn_append_store");
-    assert_string_equal(fake.kernels[1], "attn_forward_few_bf16_i8_d128_r8");
+    assert_string_equal(fake.kernels[1], "attn_forward_few_bf16_i8_d128_line");
     assert_int_equal(fake.append.rows, 2 * 3);
     assert_int_equal(fake.append.k.given, false);
     assert_int_equal(fake.append.v.given, true);

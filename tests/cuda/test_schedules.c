@@ -260,7 +260,7 @@ static void test_joined(void **state)
         const bool stays = cases[i].batch == 64 && !cases[i].uneven;
         assert_int_equal(fake.last.grid, 8 * cases[i].batch / (stays ? 2 : 1));
         assert_string_equal(fake.last.kernel, stays ? "attn_forward_few_bf16_d128_on"
-                                                    : "attn_forward_few_bf16_d128_r8");
+                                                    : "attn_forward_few_bf16_d128_line");
         assert_int_equal(alone.few.items, 8 * cases[i].batch);
         assert_int_equal(alone.few.ctas.by, 1);
         const uint64_t bytes = fake_workspace(context, &args);
@@ -278,6 +278,48 @@ static void test_joined(void **state)
         assert_int_equal(p.schedule.splits, alone.schedule.splits);
     }
     attn_context_destroy(context);
+}
+
+/* Straight rows have kernels of their own where keys are side by side, or in pages of whole tiles
+ * of a warp. */
+static void test_lines(void **state)
+{
+    static const struct {
+        int64_t page, d;
+        const char *kernel; /* behind the type */
+        bool alibi;
+    } cases[] = {{0, 128, "d128_line", false},   {16, 128, "d128_pages", false},
+                 {48, 128, "d128_pages", false}, {24, 128, "d128_r8", false},
+                 {0, 64, "d64_line", false},     {0, 120, "d128_r8", false},
+                 {0, 128, "d128_r8", true},      {16, 128, "d128_r8", true}};
+    attn_context *context;
+    (void)state;
+    for (int capability = 80; capability <= 90; capability += 10) {
+        fake_reset();
+        fake.capability = capability;
+        assert_int_equal(fake_create(0, &context), ATTN_OK);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            const int64_t page = cases[i].page, d = cases[i].d;
+            attn_forward_args args = decode_args(1, 4096);
+            args.q.shape[3] = args.o.shape[3] = d;
+            args.k = args.v =
+                attn_tensor_bshd(fake_memory(1), ATTN_BF16, page ? 9 : 1, page ? page : 4096, 8, d);
+            if (page) {
+                args.block_table = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 4096 / 8, 1, 1);
+            }
+            if (cases[i].alibi) {
+                args.alibi_slopes = attn_tensor_bshd(fake_memory(5), ATTN_F32, 1, 32, 1, 1);
+            }
+            assert_int_equal(attn_forward(context, &args), ATTN_OK);
+            char name[64];
+            (void)snprintf(name, sizeof name, "attn_forward_few_bf16_%s",
+                           capability == 90 ? cases[i].kernel
+                           : d == 64        ? "d64_r8"
+                                            : "d128_r8");
+            assert_string_equal(fake.last.kernel, name);
+        }
+        attn_context_destroy(context);
+    }
 }
 
 /* CTAs of codes leave each split for the merge: as many parts as splits, also where a CTA has all
@@ -321,8 +363,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joined),   cmocka_unit_test(test_codes),
         cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_lines),    cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_sections), cmocka_unit_test(test_folds),
+        cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

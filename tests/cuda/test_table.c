@@ -70,7 +70,8 @@ static void test_families(void **state)
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
         const bool alone = strstr(kernel->name, "sm90") || strstr(kernel->name, "shared") ||
-                           kernel->family == ATTN_CUDA_FEW_SHARED;
+                           kernel->family == ATTN_CUDA_FEW_SHARED ||
+                           kernel->family == ATTN_CUDA_FEW_LINE;
         assert_int_equal(alone, kernel->family < ATTN_CUDA_SM80);
     }
 }

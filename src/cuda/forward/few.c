@@ -15,7 +15,7 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem)
     int found = -1;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
-        const bool fits = kernel->family == ATTN_CUDA_FEW && !kernel->stays &&
+        const bool fits = kernel->family == ATTN_CUDA_FEW && kernel->loads == ATTN_CUDA_THREADS &&
                           kernel->codes == problem->k.dtype && kernel->dtype == problem->q.dtype &&
                           problem->d <= kernel->d && problem->dv <= kernel->dv &&
                           kernel->shared_bytes <= cuda->shared_bytes;
@@ -272,14 +272,14 @@ static int64_t items_of(const attn_cuda_plan *plan)
     return schedule->items / schedule->splits * ((schedule->splits + plan->run - 1) / plan->run);
 }
 
-/* The kernel that does what the plan's does, one item after the other; or -1. */
-static int find_staying(const attn_cuda_plan *plan)
+/* The kernel of another kind that does what the plan's does; or -1. */
+static int find_alike(const attn_cuda_plan *plan, attn_cuda_family family, int32_t loads)
 {
     const attn_cuda_kernel *alone = &attn_cuda_kernels[plan->kernel];
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
-        if (kernel->family == ATTN_CUDA_FEW && kernel->stays && kernel->codes == alone->codes &&
-            kernel->d == alone->d && kernel->rows == alone->rows) {
+        if (kernel->family == family && kernel->loads == loads && kernel->codes == alone->codes &&
+            kernel->dtype == alone->dtype && kernel->d == alone->d && kernel->rows == alone->rows) {
             return i;
         }
     }
@@ -298,13 +298,25 @@ uint32_t attn_cuda_few_grid(const attn_cuda_plan *plan, const attn_cuda *cuda)
     const bool all = plan->run >= plan->params.schedule.splits, /* splits of their rows */
         may = all && each_of_all(plan) > 0 && problem->keys > (TILES - 1) * kernel->keys &&
               are_straight(plan) && !problem->paged && !attn_cuda_has_steps(problem) &&
-              find_staying(plan) >= 0;
+              find_alike(plan, ATTN_CUDA_FEW, ATTN_CUDA_WHOLE) >= 0;
     return (uint32_t)(may && 16 * ctas >= FULL * room ? ctas : items);
 }
 
-int attn_cuda_few_launched(const attn_cuda_plan *plan)
+/* KEYS: of a warp in a tile. */
+int attn_cuda_few_launched(const attn_cuda_plan *plan, const attn_cuda *cuda)
 {
-    return plan->grid[0] < items_of(plan) ? find_staying(plan) : plan->kernel;
+    enum { KEYS = 16 };
+    const attn_problem *problem = &plan->params.problem;
+    if (plan->grid[0] < items_of(plan)) {
+        return find_alike(plan, ATTN_CUDA_FEW, ATTN_CUDA_WHOLE);
+    }
+    const bool lies = !problem->paged || (is_plain(problem) && problem->k.shape[1] % KEYS == 0);
+    const int line =
+        cuda->capability == 90 && lies && are_straight(plan) && !attn_cuda_has_steps(problem)
+            ? find_alike(plan, ATTN_CUDA_FEW_LINE,
+                         problem->paged ? ATTN_CUDA_PAGED : ATTN_CUDA_WHOLE)
+            : -1;
+    return line < 0 ? plan->kernel : line;
 }
 
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan)

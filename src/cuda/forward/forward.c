@@ -85,7 +85,8 @@ static attn_status launch_few(const attn_cuda *cuda, const attn_cuda_plan *plan,
     params->forward.few = attn_cuda_few_of(plan);
     const attn_cuda_shared_plan shared = attn_cuda_share(cuda, plan, &params->sharing);
     if (shared.kernel < 0) {
-        return attn_cuda_launch(cuda, attn_cuda_few_launched(plan), plan->grid, params, stream);
+        return attn_cuda_launch(cuda, attn_cuda_few_launched(plan, cuda), plan->grid, params,
+                                stream);
     }
     const uint32_t grid[3] = {shared.grid, 1, 1};
     TRY(attn_cuda_launch(cuda, shared.find, grid, params, stream));

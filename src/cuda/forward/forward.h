@@ -66,7 +66,7 @@ int attn_cuda_few_run(const attn_cuda *cuda, const attn_cuda_kernel *kernel,
 uint32_t attn_cuda_few_grid(const attn_cuda_plan *plan, const attn_cuda *cuda);
 
 /* The kernel for that: the plan's, or one of the same bits. */
-int attn_cuda_few_launched(const attn_cuda_plan *plan);
+int attn_cuda_few_launched(const attn_cuda_plan *plan, const attn_cuda *cuda);
 
 /* What forward_few's CTAs take of a placed plan's problem. */
 attn_cuda_few attn_cuda_few_of(const attn_cuda_plan *plan);

@@ -261,10 +261,10 @@ static void join_splits(attn_cuda_plan *plan, const attn_cuda *cuda, int run)
     }
 }
 
-static void tell_launched(attn_cuda_plan *plan)
+static void tell_launched(attn_cuda_plan *plan, const attn_cuda *cuda)
 {
     const size_t n = strlen(plan->why);
-    if (attn_cuda_few_launched(plan) != plan->kernel) {
+    if (attn_cuda_kernels[attn_cuda_few_launched(plan, cuda)].stays) {
         (void)snprintf(plan->why + n, sizeof plan->why - n, "; CTAs go on to other heads");
     }
 }
@@ -358,7 +358,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan_grid(plan, cuda, grid);
     if (kernel->family == ATTN_CUDA_FEW) {
         join_splits(plan, cuda, attn_cuda_few_run(cuda, kernel, problem, schedule));
-        tell_launched(plan);
+        tell_launched(plan, cuda);
     }
     if (plan->merge >= 0) {
         plan_parts(plan, cuda, problem);

@@ -19,6 +19,8 @@
 #define ATTN_FORWARD_FEW(name, ...) ENTRY(attn_forward_few_##name)
 #define ATTN_FORWARD_FEW_ON(name, ...) ENTRY(attn_forward_few_##name)
 #define ATTN_FORWARD_FEW_MERGE(name, ...) ENTRY(attn_forward_few_##name)
+#elif defined(EMULATED_forward_few_line)
+#define ATTN_FORWARD_FEW_LINE(name, ...) ENTRY(attn_forward_few_##name)
 #elif defined(EMULATED_forward_sm80)
 #define ATTN_FORWARD_SM80(name, ...) ENTRY(attn_forward_sm80_##name)
 #elif defined(EMULATED_forward_sm80_dropout)
@@ -122,3 +124,4 @@
 #error "a source without entries"
 #endif
 #include "cuda/kernels.inc"
+#include "cuda/kernels_line.inc"

@@ -1,9 +1,9 @@
 /*
  * few_line.cuh: a warp's keys of tiles into its part of shared memory where rows are straight
- * (attn_cuda_few.straight) and not in pages: as wide as tiles, a step apart that 32 bits hold; so
- * are factors, which are scales of f32 or absent. A lane has the address of its piece of a row, and
- * goes from tile to tile by a step, where other rows (few_load.cuh) take a chain of reads of shared
- * memory as long as a tile's products.
+ * (attn_cuda_few.straight): as wide as tiles, a step apart that 32 bits hold; so are factors, which
+ * are scales of f32 or absent. A lane has the address of its piece of a row, and goes from tile to
+ * tile by a step, or to a page where the warp's keys of a tile lie in one (TURNS). Other rows
+ * (few_load.cuh) take a chain of reads of shared memory as long as a tile's products.
  *
  * Behind a sequence's last key its row is read again.
  */
@@ -28,18 +28,26 @@ template <class S> struct FewLine {
     /* Begins with an item's last tile. shared: the warp's. */
     __device__ __forceinline__ void begin(const FewItem &item, unsigned char *shared)
     {
-        const int lane = threadIdx.x % 32,
-                  key = item.blocks.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH,
-                  piece = lane % PIECES * 16;
-        const uint32_t sequence = (uint32_t)item.sequence.tensor,
-                       row = (uint32_t)((int)item.sequence.k_first + key);
+        const int key = start(item, shared);
+        find(item, (uint32_t)item.sequence.tensor, (uint32_t)((int)item.sequence.k_first + key));
+    }
+    /* The same, but for where its rows lie. Returns the warp's first key. */
+    __device__ __forceinline__ int start(const FewItem &item, unsigned char *shared)
+    {
+        const int key = item.blocks.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
         to = ptx::opaque(ptx::shared_address(shared));
         left = item.band.keys - 1 - key;
-        k = item.places[K_CODES].at(sequence, row) + piece;
-        v = item.places[V_CODES].at(sequence, row) + piece;
+        return key;
+    }
+    /* Goes to the warp's first row of a tile: `row` of a page, or of a sequence. */
+    __device__ __forceinline__ void find(const FewItem &item, uint32_t page, uint32_t row)
+    {
+        const int lane = threadIdx.x % 32, piece = lane % PIECES * 16;
+        k = item.places[K_CODES].first + few.k.batch * page + few.k.row * row + piece;
+        v = item.places[V_CODES].first + few.v.batch * page + few.v.row * row + piece;
         if constexpr (!S::Codes::PLAIN) {
             const FewPlace &of = item.places[lane < S::EACH ? K_SCALE : V_SCALE];
-            scale = of.first == NULL ? NULL : of.at(sequence, row), scale_step = (int)of.row;
+            scale = of.first == NULL ? NULL : of.at(page, row), scale_step = (int)of.row;
         }
     }
 
@@ -75,10 +83,12 @@ template <class S> struct FewLine {
                       at = (lane < S::EACH ? K_SCALE : V_SCALE) * S::EACH + key;
             ptx::copy_async_4(to + S::FACTORS_AT + at * 4,
                               ptx::step_from(scale, min(key, left), scale_step));
-            scale = ptx::step_from(scale, -S::KEYS, scale_step);
+            scale = S::TURNS ? scale : ptx::step_from(scale, -S::KEYS, scale_step);
         }
-        k = ptx::step_from(k, -S::KEYS, (int)few.k.row);
-        v = ptx::step_from(v, -S::KEYS, (int)few.v.row);
+        if constexpr (!S::TURNS) {
+            k = ptx::step_from(k, -S::KEYS, (int)few.k.row);
+            v = ptx::step_from(v, -S::KEYS, (int)few.v.row);
+        }
         left += S::KEYS;
         to += last ? -(S::STAGES - 1) * S::STAGE : S::STAGE;
     }

@@ -6,7 +6,8 @@
  *
  *     entry of tile n + 2 STAGES - 1 | rows of n + STAGES - 1 | ... | place, factors of n + STAGES
  *
- * Rows that are straight take none of that (few_line.cuh).
+ * Rows that are straight take none of that (few_line.cuh). In pages of whole tiles of a warp they
+ * take an entry a tile, which is there long before.
  *
  * Behind a sequence's last key its row is read again: its scores are masked, and all codes are
  * finite numbers.
@@ -41,12 +42,13 @@ template <class S> struct FewLoader {
 
     __device__ __forceinline__ bool straight() const
     {
-        return !S::SHARED && c.forward.few.straight && c.forward.few.entry == 0;
+        return S::LINES ||
+               (S::ANY && !S::SHARED && c.forward.few.straight && c.forward.few.entry == 0);
     }
     /* Prepares for the item's first tile. */
     __device__ __forceinline__ void begin()
     {
-        if (!S::Codes::PLAIN && c.forward.few.straight) {
+        if (!S::Codes::PLAIN && (!S::ANY || c.forward.few.straight)) {
 #pragma unroll
             for (int i = 0; i < S::STAGES; i++) {
                 FewLine<S>::clear(shared + i * S::STAGE);
@@ -54,6 +56,8 @@ template <class S> struct FewLoader {
         }
         if (straight()) {
             line.begin(item, shared);
+        } else if (S::TURNS) {
+            begin_pages();
         } else {
             look_first();
             find(0);
@@ -71,6 +75,11 @@ template <class S> struct FewLoader {
                     go_on();
                 }
             }
+        } else if (S::TURNS) {
+            if (n < count) {
+                line.copy(n % S::STAGES == S::STAGES - 1);
+            }
+            turn_pages(n + 1);
         } else {
             copy(n);
             look_ahead(n + S::STAGES);
@@ -79,7 +88,7 @@ template <class S> struct FewLoader {
     /* Prepares for the n-th tile, behind all copies of the one before it. */
     __device__ __forceinline__ void prepare(int n) const
     {
-        if (!straight()) {
+        if (S::ANY && !straight()) {
             find(n);
         }
     }
@@ -112,20 +121,81 @@ template <class S> struct FewLoader {
         }
     }
 
+    /* The warp's first key of the item's n-th tile. */
+    __device__ __forceinline__ int first_key(int n) const
+    {
+        return (item.blocks.last - n) * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
+    }
+    /* TURNS: where the entry of the n-th tile lies; then the page, and the row in it. */
+    __device__ __forceinline__ unsigned char *turn(int n) const
+    {
+        return shared + S::ENTRIES_AT + (uint32_t)n % S::AHEAD * 8;
+    }
+    /* Asks for the entry of the n-th tile. */
+    __device__ __forceinline__ void look_at(int n) const
+    {
+        if (n < count) {
+            ask(row_of(first_key(n)), turn(n));
+        }
+    }
+    /* Makes a page and a row of the n-th tile's entry. */
+    __device__ __forceinline__ void settle(int n) const
+    {
+        if (n < count) {
+            const Row r = found(turn(n), [&] { return first_key(n); });
+            *(uint2 *)turn(n) = {r.page, r.within - r.within % S::EACH};
+        }
+    }
+    /* begin() of TURNS. */
+    __device__ __forceinline__ void begin_pages()
+    {
+        const int key = line.start(item, shared), last = item.band.keys - 1;
+        if (key > last) {
+            line.left = last % S::EACH;
+        }
+        look_at(threadIdx.x % 32);
+        ptx::copy_async_commit();
+        ptx::copy_async_wait<0>();
+        turn_pages(0);
+    }
+    /* Goes to the page of the n-th tile. Half of the entries are settled at a time, and as many
+     * asked for in place of those that have been used. */
+    __device__ __forceinline__ void turn_pages(int n)
+    {
+        constexpr int HALF = S::AHEAD / 2;
+        const int lane = threadIdx.x % 32;
+        if (n % HALF == 0) {
+            if (lane < HALF) {
+                settle(n + lane);
+                if (n > 0) {
+                    look_at(n + HALF + lane);
+                }
+            }
+            __syncwarp();
+        }
+        if (n < count) {
+            const uint2 r = *(const uint2 *)turn(n);
+            line.find(item, r.x, r.y);
+        }
+    }
+
     static __device__ __forceinline__ bool values() /* the lane finds rows of V, else of K */
     {
         return threadIdx.x % 32 >= S::EACH;
     }
-    /* The lane's row of the item's n-th tile; of keys in pages, the number of the entry that says
-     * which page, and its place in that. */
-    __device__ __forceinline__ Row row(int n) const
+    /* The lane's key of the item's n-th tile. */
+    __device__ __forceinline__ int lane_key(int n) const
     {
-        const int key = (item.blocks.last - n) * S::KEYS +
-                        (int)(threadIdx.x / 32 * S::EACH + threadIdx.x % S::EACH);
+        return first_key(n) + (int)threadIdx.x % S::EACH;
+    }
+    /* The row of a key; of keys in pages, the number of the entry that says which page, and its
+     * place in that. */
+    __device__ __forceinline__ Row row_of(int key) const
+    {
         Row row = {(uint32_t)item.sequence.tensor,
                    (uint32_t)((int)item.sequence.k_first + min(key, item.band.keys - 1))};
         const attn_cuda_few &few = c.forward.few;
-        if (few.entry != 0) {
+        if (S::TURNS || few.entry != 0) {
             const uint32_t size = (uint32_t)few.page;
             row.page = (uint32_t)((uint64_t)row.within * few.page_inverse >> 32); /* or one more */
             row.within -= row.page * size;
@@ -143,18 +213,21 @@ template <class S> struct FewLoader {
     /* Asks for the entry of the lane's row of the n-th tile. */
     __device__ __forceinline__ void look(int n) const
     {
-        const attn_cuda_few &few = c.forward.few;
         if (n < count) {
-            const Row r = row(n);
-            const char *from = few.table + item.sequence.index * few.table_sequence +
-                               (int)r.page * few.table_entry;
-            unsigned char *to = entry(n);
-            if (few.entry == 8) {
-                ptx::copy_entry<8>(ptx::shared_address(to), from);
-            } else {
-                ptx::copy_entry<4>(ptx::shared_address(to), from);
-                *(uint32_t *)(to + 4) = r.within;
-            }
+            ask(row_of(lane_key(n)), entry(n));
+        }
+    }
+    /* Asks for the entry of a row. */
+    __device__ __forceinline__ void ask(const Row &r, unsigned char *to) const
+    {
+        const attn_cuda_few &few = c.forward.few;
+        const char *from =
+            few.table + item.sequence.index * few.table_sequence + (int)r.page * few.table_entry;
+        if (few.entry == 8) {
+            ptx::copy_entry<8>(ptx::shared_address(to), from);
+        } else {
+            ptx::copy_entry<4>(ptx::shared_address(to), from);
+            *(uint32_t *)(to + 4) = r.within;
         }
     }
     /* The same of the first tiles, two at a time; waits for them. */
@@ -180,15 +253,16 @@ template <class S> struct FewLoader {
             look(n);
         }
     }
-    /* The lane's row of the n-th tile, whose entry is there. A page that the table names wrongly is
-     * cut to those there are. */
-    __device__ __forceinline__ Row found(int n) const
+    /* The row of key(), whose entry is at `at`. A page that the table names wrongly is cut to those
+     * there are. */
+    template <class Key>
+    __device__ __forceinline__ Row found(const unsigned char *at, const Key &key) const
     {
         const attn_cuda_few &few = c.forward.few;
-        if (few.entry == 0) {
-            return row(n);
+        if (!S::TURNS && few.entry == 0) {
+            return row_of(key());
         }
-        const uint2 words = *(const uint2 *)entry(n);
+        const uint2 words = *(const uint2 *)at;
         const int last = few.last_page, low = (int)words.x, high = (int)words.y;
         if (few.entry == 4) {
             return {(uint32_t)min(max(low, 0), last), words.y};
@@ -196,7 +270,7 @@ template <class S> struct FewLoader {
         return {high == 0  ? min(words.x, (uint32_t)last)
                 : high < 0 ? 0
                            : (uint32_t)last,
-                row(n).within};
+                row_of(key()).within};
     }
     /* Leaves the place of the lane's row of the n-th tile for the warp, and asks for the row's
      * factors. */
@@ -205,14 +279,14 @@ template <class S> struct FewLoader {
         if (n >= count) {
             return;
         }
-        const Row r = found(n);
+        const Row r = found(entry(n), [&] { return lane_key(n); });
         const char **place = (const char **)(shared + S::PLACES_AT) + threadIdx.x % 32;
         *place = item.places[values() ? V_CODES : K_CODES].at(r.page, r.within);
         if (!S::Codes::PLAIN) {
             const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
             float *to = (float *)(stage(n) + S::FACTORS_AT) + (values() ? V_SCALE * S::EACH : 0) +
                         threadIdx.x % S::EACH;
-            if (c.forward.few.straight) {
+            if (!S::ANY || c.forward.few.straight) {
                 if (of[0].first != NULL) {
                     ptx::copy_async_4(ptx::shared_address(to), of[0].at(r.page, r.within));
                 }
@@ -244,7 +318,7 @@ template <class S> struct FewLoader {
     __device__ __forceinline__ void clear(unsigned char *first, int bytes) const
     {
         const attn_cuda_few &few = c.forward.few;
-        if ((S::Codes::PLAIN || S::Codes::HALVES) &&
+        if (S::ANY && (S::Codes::PLAIN || S::Codes::HALVES) &&
             (few.k_bytes < S::ROW || few.v_bytes < S::ROW)) {
             for (int at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16) {
                 *(uint4 *)(first + at) = make_uint4(0, 0, 0, 0);
@@ -255,7 +329,7 @@ template <class S> struct FewLoader {
     /* Prepares a stage that had other numbers. */
     __device__ __forceinline__ void renew(unsigned char *stage) const
     {
-        if (!c.forward.few.straight) {
+        if (S::ANY && !c.forward.few.straight) {
             clear(stage, S::LEFT);
         } else if constexpr (!S::Codes::PLAIN) {
             FewLine<S>::clear(stage);

@@ -85,7 +85,7 @@ template <class S> struct FewRows {
                                            const Row &row)
     {
         const int lane = few_lane();
-        const int columns = c.forward.few.k_bytes * 8 / S::Codes::BITS;
+        const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             const int r = 8 * t + lane / 4;
@@ -111,7 +111,7 @@ template <class S> struct FewRows {
                     most = fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
                 }
             }
-            if (!S::Codes::PLAIN) {
+            if (S::SHIFTS) {
                 share_number(quad_sum(sum), q_sum[t]);
             }
             if constexpr (S::Codes::HALVES) {
@@ -213,7 +213,7 @@ template <class S> struct FewRows {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const int row = 8 * t + 2 * (lane % 4) + r;
-                const float of_all = S::Codes::PLAIN ? 0 : over_keys(shift[t][r], false),
+                const float of_all = S::SHIFTS ? over_keys(shift[t][r], false) : 0,
                             from = base[t][r];
                 float sum = l[t][r];
 #pragma unroll

@@ -10,6 +10,7 @@
 #include "cuda/kernel/forward/few_end.cuh"
 #include "cuda/kernel/forward/few_load.cuh"
 #include "cuda/kernel/forward/few_tile.cuh"
+#include <type_traits>
 
 /* Prepares for an item's tiles, number 1 - STAGES and those after it. */
 template <class S>
@@ -263,5 +264,24 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
             begin();
             n = first = end, end += item.blocks.count;
         }
+    }
+}
+
+/* A CTA. */
+template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ FewItem item; /* in shared memory, since registers are few */
+    ptx::begin_next_launch();
+    find_item<S>(c, blockIdx.x, item);
+    __syncthreads();
+    if constexpr (S::RUNS) {
+        using Splits = std::conditional_t<S::ADDS, AddedSplits<S>, LeftSplits<S>>;
+        run_splits<S, Splits>(c, item, shared);
+    } else {
+        if (item.blocks.count > 0) {
+            run_item<S>(c, item, shared);
+        }
+        finish_few<S>(c, item, shared);
     }
 }

@@ -24,10 +24,14 @@
 enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
 
 /* SHARED: the rows are several sequences' (few_shared.cuh). GOES_ON: a CTA does one item after the
- * other. */
-template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_, bool SHARED_ = false,
-          bool GOES_ON_ = false>
+ * other. LOADS: ATTN_CUDA_THREADS: any keys; without score steps: straight ones side by side
+ * (ATTN_CUDA_WHOLE), or in pages of whole tiles of a warp (ATTN_CUDA_PAGED). */
+template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_,
+          int LOADS_ = ATTN_CUDA_THREADS, bool SHARED_ = false, bool GOES_ON_ = false>
 struct FewShape {
+    static constexpr int LOADS = LOADS_;
+    static constexpr bool ANY = LOADS == ATTN_CUDA_THREADS, LINES = LOADS == ATTN_CUDA_WHOLE,
+                          TURNS = LOADS == ATTN_CUDA_PAGED;
     static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_, GOES_ON = GOES_ON_;
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
@@ -40,7 +44,10 @@ struct FewShape {
     static constexpr int PLACES_AT = STAGES * STAGE, ENTRIES_AT = PLACES_AT + 2 * EACH * 8,
                          WARP = ENTRIES_AT + STAGES * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
-    static constexpr bool STEPS = !SHARED && !GOES_ON; /* there may be score steps */
+    static constexpr bool STEPS = !SHARED && ANY;         /* there may be score steps */
+    static constexpr bool SHIFTS = ANY && Codes::INTEGER; /* there may be shifts */
+    static constexpr int AHEAD = 32; /* TURNS: tiles whose entries of the table are there */
+    static_assert(!TURNS || AHEAD * 8 <= WARP - ENTRIES_AT, "room for entries");
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
     static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
     /* A CTA goes on to the next split of its rows while its first tiles are under way. ADDS: and

@@ -100,13 +100,14 @@ template <class S> struct FewTile {
 #pragma unroll
         for (int i = 0; i < 2 && !S::Codes::PLAIN; i++) {
             const float scale = factors[K_SCALE * S::EACH + at + 8 * i],
-                        shift = factors[K_SHIFT * S::EACH + at + 8 * i];
+                        shift = S::SHIFTS ? factors[K_SHIFT * S::EACH + at + 8 * i] : 0;
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    s[t][2 * i + r] =
-                        fmaf(s[t][2 * i + r] * rows.unit(t, r), scale, shift * rows.q_sum[t][r]);
+                    float &x = s[t][2 * i + r];
+                    x *= rows.unit(t, r);
+                    x = S::SHIFTS ? fmaf(x, scale, shift * rows.q_sum[t][r]) : x * scale;
                 }
             }
         }
@@ -223,7 +224,7 @@ template <class S> struct FewTile {
                     base = moved;
                 }
                 rows.l[t][r] *= alpha[r];
-                rows.shift[t][r] *= S::Codes::PLAIN ? 1 : alpha[r];
+                rows.shift[t][r] *= S::SHIFTS ? alpha[r] : 1;
             }
 #pragma unroll
             for (int i = 0; i < 8 * S::UNITS; i++) {
@@ -253,7 +254,7 @@ template <class S> struct FewTile {
         for (int i = 0; i < 2; i++) {
             constexpr bool PLAIN = S::Codes::PLAIN;
             const float scale = PLAIN ? 1 : factors[V_SCALE * S::EACH + at + 8 * i],
-                        shift = PLAIN ? 0 : factors[V_SHIFT * S::EACH + at + 8 * i];
+                        shift = S::SHIFTS ? factors[V_SHIFT * S::EACH + at + 8 * i] : 0;
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
                 float x[2];
@@ -265,7 +266,7 @@ template <class S> struct FewTile {
                     const bool seen = score != -INFINITY; /* factors may not be finite */
                     rows.l[t][r] += e;
                     x[r] = PLAIN ? e : seen ? e * scale : 0;
-                    rows.shift[t][r] += !PLAIN && seen ? e * shift : 0;
+                    rows.shift[t][r] += S::SHIFTS && seen ? e * shift : 0;
                 }
                 const uint32_t first = ptx::pack_half<S::BF16>(x[0], x[1]);
                 p[t][0][i] = mma::transposed(first);

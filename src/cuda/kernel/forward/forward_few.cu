@@ -10,25 +10,6 @@
  */
 #include "cuda/kernel/forward/few_merge.cuh"
 #include "cuda/kernel/forward/few_run.cuh"
-#include <type_traits>
-
-template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
-{
-    extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ FewItem item; /* in shared memory, since registers are few */
-    ptx::begin_next_launch();
-    find_item<S>(c, blockIdx.x, item);
-    __syncthreads();
-    if constexpr (S::RUNS) {
-        using Splits = std::conditional_t<S::ADDS, AddedSplits<S>, LeftSplits<S>>;
-        run_splits<S, Splits>(c, item, shared);
-    } else {
-        if (item.blocks.count > 0) {
-            run_item<S>(c, item, shared);
-        }
-        finish_few<S>(c, item, shared);
-    }
-}
 
 /* CTAs that a multiprocessor is to hold. Registers of two are too few for codes and 16 rows where
  * no instruction makes f16 of codes. */
@@ -48,7 +29,7 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     extern "C" __global__ __launch_bounds__(32 * warps, ctas) void attn_forward_few_##name( \
         const __grid_constant__ attn_cuda_codes_params c)                                   \
     {                                                                                       \
-        few<FewShape<dtype, dtype, d, 8, warps, stages, false, true>>(c);                   \
+        few<FewShape<dtype, dtype, d, 8, warps, stages, ATTN_CUDA_WHOLE, false, true>>(c);  \
     }
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d)                                 \
     extern "C" __global__ __launch_bounds__(128) void attn_forward_few_##name( \

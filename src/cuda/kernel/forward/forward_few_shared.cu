@@ -64,6 +64,7 @@ __device__ __forceinline__ void find_families(const attn_cuda_codes_params &c)
         const __grid_constant__ attn_cuda_codes_params c)                                          \
     {                                                                                              \
         few_shared<FewShape<dtype, dtype, d, 8, warps, stages>,                                    \
-                   FewShape<dtype, dtype, d, ATTN_FEW_SHARED_ROWS, warps, stages, true>>(c);       \
+                   FewShape<dtype, dtype, d, ATTN_FEW_SHARED_ROWS, warps, stages,                  \
+                            ATTN_CUDA_THREADS, true>>(c);                                          \
     }
 #include "cuda/kernels.inc"
