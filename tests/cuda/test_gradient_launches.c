@@ -135,10 +135,11 @@ static int64_t bytes_of(attn_context *context, pass *p, int64_t sequences)
     attn_tensor *const keys[] = {&p->forward.k, &p->forward.v, &p->args.dk, &p->args.dv};
     uint64_t bytes = 0;
     for (int i = 0; i < 5; i++) {
-        rows[i]->shape[0] = sequences, rows[i]->shape[1] = 2048;
+        *rows[i] =
+            attn_tensor_bshd(rows[i]->data, rows[i]->dtype, sequences, 2048, 4, rows[i]->shape[3]);
     }
     for (int i = 0; i < 4; i++) {
-        keys[i]->shape[0] = sequences, keys[i]->shape[1] = 700;
+        *keys[i] = attn_tensor_bshd(keys[i]->data, ATTN_BF16, sequences, 700, 4, 64);
     }
     assert_int_equal(attn_backward_workspace(context, &p->args, &bytes), ATTN_OK);
     return (int64_t)bytes;
