@@ -127,6 +127,43 @@ static void test_rounding(void **state)
     attn_context_destroy(context);
 }
 
+/* The workspace of a backward pass with as many sequences of 2048 rows and 700 keys. */
+static int64_t bytes_of(attn_context *context, pass *p, int64_t sequences)
+{
+    attn_tensor *const rows[] = {&p->forward.q, &p->forward.o, &p->forward.lse, &p->args.d_o,
+                                 &p->args.dq};
+    attn_tensor *const keys[] = {&p->forward.k, &p->forward.v, &p->args.dk, &p->args.dv};
+    uint64_t bytes = 0;
+    for (int i = 0; i < 5; i++) {
+        *rows[i] =
+            attn_tensor_bshd(rows[i]->data, rows[i]->dtype, sequences, 2048, 4, rows[i]->shape[3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        *keys[i] = attn_tensor_bshd(keys[i]->data, ATTN_BF16, sequences, 700, 4, 64);
+    }
+    assert_int_equal(attn_backward_workspace(context, &p->args, &bytes), ATTN_OK);
+    return (int64_t)bytes;
+}
+
+/* Of calls with two items for each of 132 multiprocessors, 11 sequences of four heads and six
+ * blocks, the first keys leave a rest for each multiprocessor, whose sums lie in the workspace. */
+static void test_rests(void **state)
+{
+    enum { EACH = 4 * (2 * 128 * 64 + 4 * 256), SLACK = 4096 };
+    pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        const int64_t nine = bytes_of(context, &p, 9), ten = bytes_of(context, &p, 10),
+                      eleven = bytes_of(context, &p, 11), more = eleven - (2 * ten - nine);
+        assert_in_range(more + SLACK, narrow ? 0 : 132 * EACH,
+                        (narrow ? 0 : 132 * EACH) + 2 * SLACK);
+        /* the first keys are for 14 tiles of rows */
+        p.forward.flags = ATTN_WINDOW, p.forward.window_left = 1600, p.forward.window_right = 0;
+    }
+    attn_context_destroy(context);
+}
+
 /* f32 by parts, whose workspace has six bytes for each of 64 columns of Q and dO. */
 static void test_parts(void **state)
 {
@@ -257,7 +294,7 @@ int main(void)
         cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
         cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_rounding),  cmocka_unit_test(test_rests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

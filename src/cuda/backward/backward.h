@@ -41,6 +41,7 @@ typedef struct attn_cuda_grad_plan {
     uint64_t starts_offset;                             /* of cu_seqlens in order */
     uint64_t peaks_offset, reach_offset, capped_offset; /* sizes for f16; 0: none */
     int64_t shares;                                     /* fast: items.shares */
+    attn_cuda_grad_rests rests;                         /* fast: items.rests */
     /* words from bad_keys_offset on, zero at first: notes, peaks, capped, ticket, a turn for each
      * tile of rows and for each block of keys. Cleared by a launch of their own, or by delta, if
      * params.clear_words says so. */
@@ -61,6 +62,11 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
  * all of them, since blocks follow each other closely then. */
 void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
                            const attn_cuda_kernel *kernel);
+
+/* The rests of items of an ordered kernel, of which `runs` run side by side: about as many as that,
+ * if items are long enough. The bits are the same. */
+attn_cuda_grad_rests attn_cuda_grad_rests_of(const attn_problem *problem,
+                                             const attn_cuda_kernel *kernel, int64_t runs);
 
 /* f32 by parts, with d columns each. The reason for which it cannot be done, or NULL. */
 const char *attn_cuda_split_lacks(const attn_gradients *grads);

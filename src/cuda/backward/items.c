@@ -2,6 +2,7 @@
  * items.c: work items of a backward pass on a GPU (kernel/backward/items.cuh). Pure.
  */
 #include "cuda/backward/backward.h"
+#include "core/mask.h"
 #include <math.h>
 
 int64_t attn_cuda_grad_blocks(int64_t n, int64_t by)
@@ -13,8 +14,12 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
                                              int32_t block, double *count)
 {
     const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
-    const attn_cuda_grad_items items = {
-        keys, block, attn_cuda_grad_blocks(n, block), heads, problem->batch * heads, 1, 0, 0, 0};
+    const attn_cuda_grad_items items = {.keys = keys,
+                                        .block = block,
+                                        .blocks = attn_cuda_grad_blocks(n, block),
+                                        .heads = heads,
+                                        .section = problem->batch * heads,
+                                        .shares = 1};
     *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
              : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
                               : 0;
@@ -22,16 +27,17 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
 }
 
 /* The number of heads, or of shares of them, whose keys run side by side: those whose rows fit in
- * the L2 cache, at least two, since blocks of one head wait for each other's sums. */
-static int64_t section(const attn_problem *problem, int64_t shares)
+ * the L2 cache beside other things, at least two, since blocks of one head wait for each other's
+ * sums; as many in all sections, so that CTAs end together. whole: each block sees all rows. */
+static int64_t section(const attn_problem *problem, int64_t shares, bool whole)
 {
     const int element = problem->q.dtype == ATTN_F32 ? 6 : 2; /* f32: in parts */
     const double columns = (double)(element * (problem->d + problem->dv) + 4 * problem->d),
                  bytes = (double)attn_cuda_grad_blocks(problem->group, shares) *
                          (double)problem->q.shape[1] * columns,
                  heads = (double)(problem->batch * problem->kv_heads * shares),
-                 fit = 32e6 / fmax(bytes, 1);
-    return (int64_t)fmax(fmin(fmax(fit, 2), heads), 1);
+                 fit = fmax((whole ? 24e6 : 18e6) / fmax(bytes, 1), 2);
+    return (int64_t)fmax(ceil(heads / ceil(heads / fit)), 1);
 }
 
 void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
@@ -47,5 +53,31 @@ void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *prob
             : left + right + kernel->keys;
     items->shares = attn_cuda_grad_blocks(
         problem->group, attn_cuda_grad_heads(items, problem->group, problem->q.shape[1]));
-    items->section = section(problem, items->shares);
+    items->section = section(problem, items->shares, whole);
+}
+
+attn_cuda_grad_rests attn_cuda_grad_rests_of(const attn_problem *problem,
+                                             const attn_cuda_kernel *kernel, int64_t runs)
+{
+    enum { LEAST_TILES = 16 };
+    const attn_cuda_family family = kernel->family;
+    const bool has_them =
+        kernel->dtype == ATTN_BF16 &&
+        (family == ATTN_CUDA_BACKWARD_SM90 || family == ATTN_CUDA_BACKWARD_SM90_LIGHT ||
+         family == ATTN_CUDA_BACKWARD_SM90_ALIBI || family == ATTN_CUDA_BACKWARD_SM90_MASK);
+    const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+    const attn_interval rows =
+        attn_mask_queries(problem, &whole, 0, whole.nk < kernel->keys ? whole.nk : kernel->keys);
+    const int64_t heads = problem->batch * problem->kv_heads,
+                  blocks = attn_cuda_grad_blocks(whole.nk, kernel->keys),
+                  end = attn_cuda_grad_blocks(rows.hi, kernel->rows),
+                  tiles = end - rows.lo / kernel->rows, with = heads < runs ? heads : runs;
+    if (!has_them || problem->group != 1 || tiles < LEAST_TILES || heads * blocks < 2 * runs) {
+        return (attn_cuda_grad_rests){0};
+    }
+    const int64_t each = attn_cuda_grad_blocks(runs, with), half = blocks / 2,
+                  longest = tiles * 4 / 5, shortest = tiles / 50;
+    return (attn_cuda_grad_rests){(int32_t)with, (int32_t)(each < half ? each : half),
+                                  (int32_t)(end - longest),
+                                  (int32_t)((longest - shortest) * 16 / with)};
 }

@@ -4,6 +4,16 @@
 
 #include "cuda/params.h"
 
+/* Items of keys that end late: their last rows are items of their own, rests, which are drawn when
+ * no other item is left, long ones first, so that CTAs end together (kernel/backward/
+ * rests_sm90.cuh). They are those of the first `blocks` blocks of the last `heads` heads of all
+ * sequences. The rest of the last head begins with its tile `from`, that of each head before it
+ * step / 16 tiles later. */
+typedef struct attn_cuda_grad_rests {
+    int32_t heads, blocks; /* 0: there are none */
+    int32_t from, step;
+} attn_cuda_grad_rests;
+
 /* Work items of a backward pass: blocks of rows of a query head, or of keys of a head
  * (kernel/backward/items.cuh). */
 typedef struct attn_cuda_grad_items {
@@ -15,6 +25,7 @@ typedef struct attn_cuda_grad_items {
      * its heads; rows of a head that a block of keys sees, at most (attn_cuda_grad_heads). */
     int64_t shares, least, span;
     int64_t count; /* of a launch whose CTAs draw items (kernel/backward/run_sm90.cuh) */
+    attn_cuda_grad_rests rests; /* beside these */
 } attn_cuda_grad_items;
 
 /* Query heads of a group that an item of keys has: as many as give it `least` rows, since an item
@@ -84,7 +95,8 @@ typedef struct attn_cuda_backward_params {
     float *sums;
     int64_t slots;
     /* items.shares > 1: for each block of keys of a KV head its turn and its sums of dK and dV
-     * (kernel/backward/shares_sm90.cuh). key_slots: blocks of a head. */
+     * (kernel/backward/shares_sm90.cuh); or the same for each rest (rests_sm90.cuh). key_slots:
+     * blocks of a head. */
     uint32_t *key_turns;
     float *key_sums;
     int64_t key_slots;

@@ -89,7 +89,9 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         attn_cuda_grad_spread(&launch.items, problem, &attn_cuda_kernels[kernel]);
         count *= (double)launch.items.shares;
         launch.items.count = (int64_t)count;
+        launch.items.rests = plan->rests;
         plan->items += launch.items.count;
+        count += (double)plan->rests.heads * plan->rests.blocks;
         if (plan->params.whole && attn_cuda_kernels[kernel].stays && count <= INT32_MAX) {
             count = fmin(count, cuda->multiprocessors);
         }
@@ -211,8 +213,8 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* Turns and sums of dQ: slots for the tiles of each head, and varlen for what sequences leave of
- * theirs. CTAs that share an item have turns of their own, and sums of dK and dV. */
-static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
+ * theirs. CTAs that share an item have turns of their own, and sums of dK and dV. So have rests. */
+static void plan_sums(attn_cuda_grad_plan *plan, const attn_cuda *cuda, attn_arena *arena)
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const attn_cuda_kernel *kernel =
@@ -224,10 +226,14 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
     attn_cuda_grad_items items = {0};
     attn_cuda_grad_spread(&items, problem, kernel);
     plan->shares = items.shares;
+    if (plan->shares <= 1 && attn_problem_is_whole(problem)) {
+        plan->rests = attn_cuda_grad_rests_of(problem, kernel, cuda->multiprocessors / ctas);
+    }
     const int64_t keys = problem->k.shape[1], kv_heads = problem->q.shape[0] * problem->kv_heads,
                   key_slots = problem->varlen ? keys / kernel->keys + problem->batch + 2
                                               : attn_cuda_grad_blocks(keys, kernel->keys),
-                  blocks = plan->shares > 1 ? kv_heads * key_slots * ctas : 0;
+                  rests = (int64_t)plan->rests.heads * plan->rests.blocks,
+                  blocks = (plan->shares > 1 ? kv_heads * key_slots : rests) * ctas;
     plan->params.slots = slots, plan->params.key_slots = key_slots;
     plan->turns_offset = attn_arena_take(arena, heads * slots * ctas + 1, 1, sizeof(uint32_t));
     plan->key_turns_offset = attn_arena_take(arena, blocks, 1, sizeof(uint32_t));
@@ -237,7 +243,7 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
         arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys / ctas), sizeof(float));
 }
 
-static attn_status plan_workspace(attn_cuda_grad_plan *plan)
+static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
@@ -266,7 +272,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
                                   : 0;
     }
     if (plan->fast) {
-        plan_sums(plan, &arena);
+        plan_sums(plan, cuda, &arena);
     }
     const uint64_t clear_end = plan->fast ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
@@ -347,7 +353,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->k.shape[1]);
     }
     choose(plan, cuda);
-    TRY(plan_workspace(plan));
+    TRY(plan_workspace(plan, cuda));
     if (plan->mma) {
         plan->params.aligned = attn_cuda_grad_aligned(grads);
     }

@@ -90,6 +90,17 @@ __device__ __forceinline__ GradPlace grad_whole_place(const attn_problem &p,
     return {sequence, column - sequence * heads, (s.keys ? block : blocks - 1 - block) * s.block};
 }
 
+/* The same of rest number `index` (attn_cuda_grad_rests): of a head the last blocks come first. */
+__device__ __forceinline__ GradPlace grad_rest_place(const attn_problem &p,
+                                                     const attn_cuda_grad_items &s, uint32_t index)
+{
+    const uint32_t blocks = (uint32_t)s.rests.blocks, heads = (uint32_t)s.heads,
+                   behind = index / blocks, column = (uint32_t)p.batch * heads - 1 - behind,
+                   sequence = column / heads;
+    return {sequence, column - sequence * heads,
+            (blocks - 1 - (index - behind * blocks)) * (uint32_t)s.block};
+}
+
 __device__ __forceinline__ GradItem grad_whole_item(const attn_problem &p,
                                                     const attn_cuda_grad_items &s, uint32_t index)
 {

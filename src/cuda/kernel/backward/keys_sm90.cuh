@@ -160,7 +160,11 @@ template <class S> struct KeySums {
         for (int i = 0; i < S::STEP / 4; i++) {
             ds[i] = 0;
         }
-        /* before any product: ptxas serialises all of them if zeros come between */
+    }
+
+    /* Before any product: ptxas serialises all of them if zeros come between. */
+    __device__ __forceinline__ void hold_all()
+    {
         wgmma::hold(dk);
         wgmma::hold(dv);
     }

@@ -260,8 +260,9 @@ template <class S> struct SplitGroup {
     __device__ __forceinline__ void run()
     {
         sums.clear();
+        sums.hold_all();
         if (o.all == 0) {
-            return;
+            return release_keys<S>(memory);
         }
         if (group() == 1 && o.from == 0) {
             ptx::barrier_arrive(8, 256); /* the first turn is the other's */
@@ -275,6 +276,7 @@ template <class S> struct SplitGroup {
             tile<true>(n);
         }
         tile<false>(n);
+        release_keys<S>(memory);
     }
 
     /* Stores a sum in a gradient from row `first` on, of which `left` rows are there. Returns

@@ -19,8 +19,8 @@
 #include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/loader_sm90.cuh"
 #include "cuda/kernel/backward/lone_sm90.cuh"
+#include "cuda/kernel/backward/rests_sm90.cuh"
 #include "cuda/kernel/backward/round_sm90.cuh"
-#include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
 /* Registers of a warpgroup beside its sums. */
@@ -310,6 +310,7 @@ template <class S> struct OrderedGroup {
             ptx::barrier_arrive(4 - group(), 256);
         }
         wgmma::hold(s);
+        release_keys<S, !MORE>(memory);
         if (ends) {
             round_tile<S>(a, memory, o, query, n, row, row_of[S::STAGES + n % S::STAGES], group());
         } else {
@@ -323,12 +324,12 @@ template <class S> struct OrderedGroup {
 
     __device__ __forceinline__ void run()
     {
-        sums.clear();
+        begin_sums(a, o, sums);
         if constexpr (!S::BF16 && S::DROPS) {
             shared_terms(0) = shared_terms(1) = make_float2(0, 0);
         }
         if (o.all == 0) {
-            return;
+            return release_keys<S>(memory);
         }
         if (HIDES && a.hides_keys) {
             clear_hidden<S>(a, memory, o.item);
@@ -373,8 +374,8 @@ template <class S> struct OrderedGroup {
             weights = shared_terms(0);
         }
         float terms[4] = {sizes().x, sizes().y, weights.x, weights.y};
-        if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
-            return;
+        if (leave_sums(a, o, sums) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
+            return end_queries<S>(a, o, group());
         }
         if (HIDES && a.hides_keys) {
             drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);

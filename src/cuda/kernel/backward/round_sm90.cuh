@@ -54,6 +54,16 @@ __device__ __forceinline__ void end_stores()
     __syncwarp();
 }
 
+/* Waits until dQ of the other warpgroup is done in the item's last tile. */
+template <class S>
+__device__ __forceinline__ void end_queries(const attn_cuda_backward_params &a,
+                                            const OrderedItem &o, int group)
+{
+    if (S::STORES && a.rounds && o.all > 0) {
+        ptx::barrier_sync(3 + group, 256);
+    }
+}
+
 /* Gives a warp's dK and dV to the TMA, in its part of dS. left: keys of the group that are there.
  * Returns true if an element is not finite. */
 template <class S>
@@ -64,9 +74,7 @@ __device__ __forceinline__ bool give_keys(const attn_cuda_backward_params &a,
     const int warp = thread_number() / 32 - 4, lane = thread_number() % 32;
     const uint32_t dk = memory.scores() + warp * 2048, dv = dk + 128 * 128;
     int bad = 0;
-    if (o.all > 0) {
-        ptx::barrier_sync(3 + group, 256); /* dQ of the other warpgroup is done */
-    }
+    end_queries<S>(a, o, group);
     end_stores();
     if constexpr (S::STORES) {
         bad = stage_halves<S::BF16>(box_place(dk), sums.dk, (float)a.grads.problem.scale);

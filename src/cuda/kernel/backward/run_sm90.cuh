@@ -6,14 +6,20 @@
 #pragma once
 #include "cuda/kernel/backward/turns_sm90.cuh"
 
+/* Tickets that have items. */
+template <class S> __device__ __forceinline__ int64_t tickets(const attn_cuda_backward_params &a)
+{
+    const attn_cuda_grad_rests &rests = a.items.rests;
+    return a.items.count + (S::RESTS ? rests.heads * rests.blocks : 0);
+}
+
 /* Finds the first item of a CTA, if those that began earlier have left one. One thread, which has
  * registers for any. */
 template <class S>
 __device__ __forceinline__ void draw_first(const attn_cuda_backward_params &a, OrderedItem &o,
                                            uint32_t ticket)
 {
-    const int64_t index = a.items.count - 1 - ticket;
-    o.last = index < 0;
+    o.last = ticket >= tickets<S>(a);
     if (o.last) {
         return;
     }
@@ -21,9 +27,10 @@ __device__ __forceinline__ void draw_first(const attn_cuda_backward_params &a, O
         o.item = {attn_problem_whole_sequence(&a.grads.problem, 0)};
         o.shares = 1;
         o.band = a.band;
-        move_item<S>(a, o, (uint32_t)index);
+        move_item<S>(a, o, ticket);
     } else {
-        find_item<S>(a, o, index);
+        o.part = GRAD_WHOLE;
+        find_item<S>(a, o, a.items.count - 1 - ticket);
     }
     o.from = 0;
     o.last = o.item.empty;
@@ -54,13 +61,12 @@ __device__ __forceinline__ void draw_next(const attn_cuda_backward_params &a, Or
     copy_item<32>(o, before, ptx::thread());
     __syncwarp();
     if (ptx::thread() == 0) {
-        const uint32_t ticket = a.whole ? ptx::atomic_add(a.ticket, 1) : ~0u,
-                       count = (uint32_t)a.items.count;
+        const uint32_t ticket = a.whole ? ptx::atomic_add(a.ticket, 1) : ~0u;
         o.from += o.all;
-        o.last = ticket >= count;
+        o.last = ticket >= (uint32_t)tickets<S>(a);
         o.all = 0;
-        if (ticket < count) {
-            move_item<S>(a, o, count - 1 - ticket);
+        if (!o.last) {
+            move_item<S>(a, o, ticket);
         }
     }
     __syncwarp();
@@ -138,6 +144,15 @@ __device__ __forceinline__ bool take_item(const GradMemory<S> &memory, const Ord
     return !o.last;
 }
 
+/* Says that a warp needs the item's K and V no more, behind its LAST tile. All lanes. */
+template <class S, bool LAST = true>
+__device__ __forceinline__ void release_keys(const GradMemory<S> &memory)
+{
+    if (LAST && S::STAYS && ptx::thread() % 32 == 0) {
+        ptx::mbarrier_arrive(memory.keys_empty());
+    }
+}
+
 /* Keeps the turns of an item with an even or odd number. Returns whether there is one. Each of
  * three threads. */
 template <class S>
@@ -202,9 +217,6 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
             while (take_item<S>(memory, items, own)) {
                 Group mine = {a, memory, own, row_of};
                 mine.run();
-                if (ptx::thread() % 32 == 0) {
-                    ptx::mbarrier_arrive(memory.keys_empty());
-                }
                 mine.store();
             }
             tma::wait_stores_read();

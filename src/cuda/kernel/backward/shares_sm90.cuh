@@ -24,6 +24,26 @@ template <int N> __device__ __forceinline__ void store_added(float4 *to, const f
     }
 }
 
+/* Fours of sums of dK of the item's threads; where the thread's first one is. */
+template <class S> constexpr int STORED_EACH = S::COLUMNS / 8 * 256;
+template <class S>
+__device__ __forceinline__ float4 *stored_sums(const attn_cuda_backward_params &a,
+                                               const OrderedItem &o)
+{
+    return (float4 *)(a.key_sums + o.key_place * ATTN_GRAD_SHARE_FLOATS(S::D, S::FIXED)) +
+           ptx::thread() - 128;
+}
+
+/* Says that the item's sums are there. Both warpgroups. */
+__device__ __forceinline__ void publish_sums(const attn_cuda_backward_params &a,
+                                             const OrderedItem &o, uint32_t turn)
+{
+    ptx::barrier_sync(5, 256); /* all have stored */
+    if (ptx::thread() == 128) {
+        ptx::store_release(a.key_turns + o.key_place, turn);
+    }
+}
+
 /* Adds the sums of the shares behind the item's to its own, and stores them for the next one, if
  * there is one. Returns whether there is none. terms: further sums of the thread, for f16. Both
  * warpgroups. */
@@ -32,11 +52,9 @@ __device__ __forceinline__ bool join_shares(const attn_cuda_backward_params &a,
                                             const OrderedItem &o, KeySums<S> &sums,
                                             float (&terms)[4])
 {
-    constexpr int EACH = S::COLUMNS / 8 * 256; /* of dK */
+    constexpr int EACH = STORED_EACH<S>;
     const uint32_t behind = o.shares - 1 - (uint32_t)o.item.share;
-    float4 *const at =
-        (float4 *)(a.key_sums + o.key_place * ATTN_GRAD_SHARE_FLOATS(S::D, S::FIXED)) +
-        ptx::thread() - 128;
+    float4 *const at = stored_sums<S>(a, o);
     if (behind > 0) {
         while (ptx::load_acquire(a.key_turns + o.key_place) != behind) {
         }
@@ -54,9 +72,6 @@ __device__ __forceinline__ bool join_shares(const attn_cuda_backward_params &a,
     if constexpr (!S::BF16) {
         store_added(at + 2 * EACH, terms);
     }
-    ptx::barrier_sync(5, 256); /* all have stored */
-    if (ptx::thread() == 128) {
-        ptx::store_release(a.key_turns + o.key_place, behind + 1);
-    }
+    publish_sums(a, o, behind + 1);
     return false;
 }

@@ -44,6 +44,10 @@ constexpr int GRAD_ROOM = STEPS == GRAD_MASKED ? ATTN_GRAD_MASK_ROOM(D, STEP)
 template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED, bool STAYS = false>
 using OrderShape = GradShape<DTYPE, D, STEP, STAGES, GRAD_ROOM<D, STEP, STEPS>, STEPS, STAYS>;
 
+/* An item has all tiles of rows that see its keys, or those ahead of its rest, or it is the rest
+ * (rests_sm90.cuh). */
+enum GradPart : int { GRAD_WHOLE, GRAD_AHEAD, GRAD_REST };
+
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {
     GradItem item;
@@ -55,6 +59,7 @@ struct OrderedItem {
     attn_band band;
     uint32_t from, all; /* number of its first tile among the CTA's; tiles of all heads */
     float unit;         /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
+    GradPart part;      /* RESTS */
     bool last;          /* there is no item: the CTA ends */
 
     __device__ __forceinline__ uint32_t end() const
@@ -85,13 +90,34 @@ __device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, 
     o.unit = S::OUTSIDE ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
 }
 
-/* Makes an item of whole sequences number `index` of these. */
+/* Makes of an item the part ahead of its rest, if it has one, or the rest. head: the number of its
+ * head from the last one of all sequences on. */
+template <class S>
+__device__ __forceinline__ void cut_item(const attn_cuda_backward_params &a, OrderedItem &o,
+                                         uint32_t head, uint32_t block, bool rest)
+{
+    const attn_cuda_grad_rests &rests = a.items.rests;
+    o.part = GRAD_WHOLE;
+    if (head < (uint32_t)rests.heads && block < (uint32_t)rests.blocks) {
+        const int at = rests.from + (int)(head * rests.step / 16), first = o.blocks.first,
+                  end = first + o.blocks.count;
+        o.part = rest ? GRAD_REST : GRAD_AHEAD;
+        o.blocks.first = rest ? max(first, at) : first;
+        o.blocks.count = max((rest ? end : min(end, at)) - o.blocks.first, 0);
+        o.key_place = head * rests.blocks + block;
+    }
+}
+
+/* Makes the item of whole sequences that has a ticket. */
 template <class S>
 __device__ __forceinline__ void move_item(const attn_cuda_backward_params &a, OrderedItem &o,
-                                          uint32_t index)
+                                          uint32_t ticket)
 {
     const int group = (int)a.grads.problem.group;
-    const GradPlace place = grad_whole_place(a.grads.problem, a.items, index);
+    const uint32_t count = (uint32_t)a.items.count;
+    const bool rest = S::RESTS && ticket >= count;
+    const GradPlace place = rest ? grad_rest_place(a.grads.problem, a.items, ticket - count)
+                                 : grad_whole_place(a.grads.problem, a.items, count - 1 - ticket);
     o.item.sequence.index = o.item.sequence.tensor = place.sequence;
     o.item.head = place.head;
     o.item.first = place.first;
@@ -99,6 +125,11 @@ __device__ __forceinline__ void move_item(const attn_cuda_backward_params &a, Or
     o.blocks = band_blocks<S>(a.band, place.first);
     o.before = band_blocks<S>(a.band, place.first + S::KEYS);
     o.blocks.heads = o.before.heads = group;
+    if constexpr (S::RESTS) {
+        const uint32_t batches = (uint32_t)a.grads.problem.batch - place.sequence;
+        cut_item<S>(a, o, batches * (uint32_t)a.items.heads - place.head - 1, place.first / S::KEYS,
+                    rest);
+    }
     o.place = ((int64_t)place.sequence * a.grads.problem.heads + o.first_head) * a.slots;
     finish_item<S>(a, o);
 }

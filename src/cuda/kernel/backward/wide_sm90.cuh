@@ -21,7 +21,7 @@
 #pragma once
 #include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/pair_sm90.cuh"
-#include "cuda/kernel/backward/shares_sm90.cuh"
+#include "cuda/kernel/backward/rests_sm90.cuh"
 
 template <int DTYPE, int D, int STEP, int STAGES>
 using WideShape =
@@ -305,7 +305,7 @@ template <class S> struct WideGroup {
 
     __device__ __forceinline__ void run()
     {
-        sums.clear();
+        begin_sums(a, o, sums);
         if (o.all == 0) {
             return;
         }
@@ -367,7 +367,7 @@ template <class S> struct WideGroup {
     __device__ __forceinline__ void store()
     {
         float terms[4] = {sizes.x, sizes.y, 0, 0};
-        if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
+        if (leave_sums(a, o, sums) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
             return;
         }
         if (a.hides_keys) {

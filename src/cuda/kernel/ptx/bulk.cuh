@@ -1,5 +1,6 @@
 /*
- * bulk.cuh: bytes from global memory by the TMA, without a tensor map, and sums as it makes them.
+ * bulk.cuh: bytes from global memory by the TMA, without a tensor map, and sums as it makes them;
+ * sums that products go on with.
  */
 #pragma once
 #include "cuda/kernel/ptx/ptx.cuh"
@@ -26,3 +27,22 @@ __device__ __forceinline__ float sum_of(float x, float y)
 }
 
 } // namespace tma
+
+namespace ptx
+{
+
+/* Loads four numbers, or makes them 0, without a branch: ptxas serialises products that add to
+ * registers with two definitions. */
+__device__ __forceinline__ void load_or_clear(float &x, float &y, float &z, float &w,
+                                              const float4 *from, bool there)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+                 "mov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+                 "mov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n"
+                 "@p ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "=&f"(x), "=&f"(y), "=&f"(z), "=&f"(w)
+                 : "l"(from), "r"((uint32_t)there)
+                 : "memory");
+}
+
+} // namespace ptx

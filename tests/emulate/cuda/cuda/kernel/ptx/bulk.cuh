@@ -23,3 +23,14 @@ inline float sum_of(float x, float y)
 }
 
 } // namespace tma
+
+namespace ptx
+{
+
+inline void load_or_clear(float &x, float &y, float &z, float &w, const float4 *from, bool there)
+{
+    const float4 sums = there ? *from : float4{0, 0, 0, 0};
+    x = sums.x, y = sums.y, z = sums.z, w = sums.w;
+}
+
+} // namespace ptx
