@@ -229,7 +229,8 @@ static void check(call *c, input *in, bool changed)
     REQUIRE(changed || status == ATTN_OK);
     REQUIRE(status == ATTN_OK || attn_last_error()[0] != '\0');
     REQUIRE(views_unchanged(&c->all, !runs || status != ATTN_OK));
-    gpu_called(run(c, gpu_context(in)), (int)status);
+    gpu_called(run(c, gpu_context(in)), (int)status,
+               c->dropout.q_origin.data != NULL || c->dropout.k_origin.data != NULL);
     if (runs && status == ATTN_OK) {
         views_remember(&c->all);
         REQUIRE(run(c, fuzz_context(&three, 3)) == ATTN_OK && views_unchanged(&c->all, true));

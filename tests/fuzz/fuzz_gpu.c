@@ -270,7 +270,7 @@ static void run_merge(call *c, attn_context *gpu, bool back)
     }
     m.part_o = o, m.part_lse = lse;
     m.o = g.d_o = draw_tensor(c, (int32_t)below(c->in, 4) + ATTN_F64, b, n, h, d);
-    gpu_called(back ? attn_merge_backward(gpu, &g) : attn_merge(gpu, &m), -1);
+    gpu_called(back ? attn_merge_backward(gpu, &g) : attn_merge(gpu, &m), -1, false);
 }
 
 static void run_quantize(call *c, attn_context *gpu, bool encode)
@@ -283,7 +283,7 @@ static void run_quantize(call *c, attn_context *gpu, bool encode)
     a.x = draw_tensor(c, (int32_t)below(c->in, 4) + ATTN_F64, b, n, h, d);
     a.codes = draw_tensor(c, dtype, b, n, h, dtype == ATTN_I4X2 ? d / 2 : d);
     a.scale = draw_tensor(c, ATTN_F32, one & 1 ? 1 : b, one & 2 ? 1 : n, one & 4 ? 1 : h, groups);
-    gpu_called((encode ? attn_quantize : attn_dequantize)(gpu, &a), -1);
+    gpu_called((encode ? attn_quantize : attn_dequantize)(gpu, &a), -1, false);
 }
 
 static void run_dropout(call *c, attn_context *gpu)
@@ -292,7 +292,7 @@ static void run_dropout(call *c, attn_context *gpu)
     const int64_t b = draw_extent(c->in, 5), h = draw_extent(c->in, 9);
     a.dropout_p = (double)below(c->in, 11) / 10;
     a.keep = draw_tensor(c, ATTN_BOOL, b, h, draw_extent(c->in, 600), draw_extent(c->in, 600));
-    gpu_called(attn_dropout_mask(gpu, &a), -1);
+    gpu_called(attn_dropout_mask(gpu, &a), -1, false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -184,10 +184,10 @@ static bool has_unread(const attn_forward_args *args)
     return yes;
 }
 
-void gpu_called(attn_status status, int run)
+void gpu_called(attn_status status, int run, bool unread)
 {
     check_ended(status);
-    REQUIRE(are_alike(status, run, false));
+    REQUIRE(are_alike(status, run, unread));
 }
 
 /* A workspace of exactly so many bytes, of any alignment. */

@@ -19,7 +19,7 @@ attn_context *gpu_context(input *in);
 void gpu_forward(input *in, const attn_forward_args *args, attn_status size, int run);
 void gpu_backward(input *in, const attn_backward_args *args, attn_status size, int run);
 
-/* A call without a workspace has ended on a GPU. run: as above. */
-void gpu_called(attn_status status, int run);
+/* A call without a workspace has ended on a GPU. run: as above. unread: it has origins. */
+void gpu_called(attn_status status, int run, bool unread);
 
 #endif
