@@ -296,9 +296,9 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
 {
     enum { ELEMENT = 2, SWIZZLED = 128 }; /* bytes of an element, of columns of a box */
     (void)map, (void)interleave, (void)promotion, (void)fill;
-    bool can = fake.depth > 0 && (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0 && type == CU_TENSOR_U16 &&
-               swizzle == CU_SWIZZLE_128B && box[0] * ELEMENT <= SWIZZLED &&
-               box[0] * ELEMENT % 16 == 0;
+    bool can = fake.depth > 0 && (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0 &&
+               type == CU_TENSOR_U16 && swizzle == CU_SWIZZLE_128B &&
+               box[0] * ELEMENT <= SWIZZLED && box[0] * ELEMENT % 16 == 0;
     uint32_t rows = 1;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;

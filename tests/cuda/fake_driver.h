@@ -1,9 +1,9 @@
 /*
  * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1. It
  * counts the things that it keeps for its caller (contexts, images of kernels), and fails on
- * request. It refuses launches and maps of tensors beyond a GPU's limits. fake_driver.cmake compiles
- * the host side of GPUs anew beside it, where dlopen, dlsym and dlerror are names of functions
- * here.
+ * request. It refuses launches and maps of tensors beyond a GPU's limits. fake_driver.cmake
+ * compiles the host side of GPUs anew beside it, where dlopen, dlsym and dlerror are names of
+ * functions here.
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H

@@ -65,8 +65,8 @@ static void test_bits_of_values(void **state)
     }
 }
 
-/* The same for codes that are not finite, in a row of K that all see or in one of V; and in one of K
- * that gives all rows -inf, so that other keys of its chunk count. */
+/* The same for codes that are not finite, in a row of K that all see or in one of V; and in one of
+ * K that gives all rows -inf, so that other keys of its chunk count. */
 static void test_special_codes(void **state)
 {
     static const char *const lines[] = {
