@@ -27,13 +27,15 @@ static attn_status check_new(const char *name, const attn_tensor *tensor,
     return ATTN_OK;
 }
 
-/* True if lengths or positions are a tensor, which is not read here if it lies on a device. */
+/* True if lengths or positions are a tensor, which is not read here if it lies on a device. One
+ * position of all sequences elsewhere is none. */
 static bool has_lengths(const attn_problem *problem)
 {
-    const attn_tensor *const tensors[] = {&problem->cu_q,   &problem->cu_k,  &problem->used_q,
-                                          &problem->used_k, &problem->pad_k, &problem->q_origin};
-    bool found = false;
-    for (int i = 0; i < 6; i++) {
+    const attn_tensor *const tensors[] = {&problem->cu_q, &problem->cu_k, &problem->used_q,
+                                          &problem->used_k, &problem->pad_k};
+    bool found = attn_tensor_present(&problem->q_origin) &&
+                 (problem->device || problem->q_origin.shape[0] > 1);
+    for (int i = 0; i < 5; i++) {
         found |= attn_tensor_present(tensors[i]);
     }
     return found;
@@ -43,9 +45,12 @@ static bool has_lengths(const attn_problem *problem)
  * positions; on a device, where lengths are not read, that of the first one. */
 static attn_status check_rows(const attn_problem *problem, bool append, int64_t *end)
 {
-    const bool unread = problem->device && has_lengths(problem);
+    /* without lengths all sequences are alike */
+    const int64_t count = !has_lengths(problem) ? problem->batch > 0
+                          : problem->device     ? 0
+                                                : problem->batch;
     *end = problem->device && problem->q.shape[1] > 0;
-    for (int64_t b = 0; b < problem->batch && !unread; b++) {
+    for (int64_t b = 0; b < count; b++) {
         const attn_sequence sequence = attn_problem_sequence(problem, b);
         const int64_t first = attn_first_position(problem, &sequence);
         if (sequence.nq_used > sequence.nk && (append || first < 0)) {
@@ -204,16 +209,17 @@ static attn_status place(const attn_tensor *like, void *memory, uint64_t *bytes,
 {
     const int64_t *n = like->shape;
     uint64_t size = (uint64_t)attn_element_size(like->dtype);
-    bool fits = true;
+    bool fits = true, empty = false;
     for (int a = 0; a < 4; a++) {
-        fits = fits && !__builtin_mul_overflow(size, (uint64_t)n[a], &size);
+        fits = fits && !__builtin_mul_overflow(size, n[a] > 0 ? (uint64_t)n[a] : 1, &size);
+        empty |= n[a] == 0;
     }
     if (!fits || size > UINT64_MAX / 4) {
         return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
     }
     void *data = memory ? (char *)memory + *bytes : NULL;
     *to = attn_tensor_bshd(data, (attn_dtype)like->dtype, n[0], n[1], n[2], n[3]);
-    *bytes += size;
+    *bytes += empty ? 0 : size;
     return ATTN_OK;
 }
 

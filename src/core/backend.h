@@ -22,6 +22,14 @@ static inline void *attn_align_up(void *address)
     return (void *)(((uintptr_t)address + 63) & ~(uintptr_t)63);
 }
 
+/* The bytes of a call's workspace that are used of those needed. Overlaps are those of the memory
+ * that was handed in, however much is needed: a workspace that ends before O begins is too small,
+ * not misplaced. */
+static inline uint64_t attn_handed_in(const attn_call *call, uint64_t needed)
+{
+    return call->workspace_bytes < needed ? call->workspace_bytes : needed;
+}
+
 /* `device` is that of the context. Each function makes the plan that it needs, once. */
 typedef struct attn_backend {
     int meaning;  /* of arguments (attn_problem_init): ATTN_OF_DEVICE or 0 */

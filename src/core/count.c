@@ -6,6 +6,26 @@
 
 #include <math.h>
 
+/* Multiplies *product by a number, 0 counting as 1. False if it then exceeds `most`. */
+static bool multiply(int64_t *product, int64_t by, int64_t most)
+{
+    return !__builtin_mul_overflow(*product, by > 0 ? by : 1, product) && *product <= most;
+}
+
+bool attn_count_extents(const attn_problem *problem, int64_t keys, int64_t most, int64_t *rows)
+{
+    const int64_t *const n = problem->q.shape, heads = problem->heads > problem->kv_heads
+                                                           ? problem->heads
+                                                           : problem->kv_heads;
+    int64_t of_rows = 1, of_keys = 1;
+    const bool fits = multiply(&of_rows, n[0], most) && multiply(&of_rows, n[1], most) &&
+                      multiply(&of_rows, heads, most) &&
+                      multiply(&of_keys, attn_problem_sequences(problem), most) &&
+                      multiply(&of_keys, heads, most) && multiply(&of_keys, keys, most);
+    *rows = fits ? n[0] * n[1] * problem->heads : 0;
+    return fits;
+}
+
 /* Visited tiles meet the hull. Full tiles lie within the common keys, as far as the hull
  * reaches. */
 static attn_tile_count count_row(const attn_rows_mask *mask, int64_t nk, int64_t tile)
@@ -21,19 +41,13 @@ static attn_tile_count count_row(const attn_rows_mask *mask, int64_t nk, int64_t
     return (attn_tile_count){full, visited - full, all - visited, 0};
 }
 
-/* The sum of all whole numbers below x, each clamped to 0 .. most. */
-static double sum_below(double x, double most)
-{
-    double inside = fmin(fmax(x, 0), most);
-    return inside * (inside - 1) / 2 + fmax(x - most, 0) * most;
-}
-
 /* The sum over a sequence's used rows i of i + from, cut to 0 .. nk: of one side of their
- * intervals. */
+ * intervals. Bounds of rows low .. high - 1 are not cut. */
 static double sum_of_bounds(const attn_sequence *sequence, double from)
 {
-    return sum_below((double)sequence->nq_used + from, (double)sequence->nk) -
-           sum_below(from, (double)sequence->nk);
+    const double rows = (double)sequence->nq_used, keys = (double)sequence->nk,
+                 low = fmin(fmax(-from, 0), rows), high = fmin(fmax(keys - from, low), rows);
+    return (high - low) * (from + (low + high - 1) / 2) + (rows - high) * keys;
 }
 
 static double count_scores(const attn_problem *problem, const attn_sequence *sequence)
@@ -46,7 +60,7 @@ static double count_scores(const attn_problem *problem, const attn_sequence *seq
     if (problem->window_left != ATTN_UNBOUNDED) {
         scores -= sum_of_bounds(sequence, diagonal - (double)problem->window_left);
     }
-    return scores;
+    return fmax(scores, 0); /* sums beyond 2^53 are rounded */
 }
 
 /* ---- Rows of tiles --------------------------------------------------------------------------- */

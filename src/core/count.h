@@ -1,11 +1,15 @@
 /*
- * count.h: the costs of a forward pass by its geometry: tiles of each kind, visible scores,
- * operations and bytes.
+ * count.h: the extents of a problem, whose products must fit; the costs of a forward pass by its
+ * geometry: tiles of each kind, visible scores, operations and bytes.
  */
 #ifndef ATTN_CORE_COUNT_H
 #define ATTN_CORE_COUNT_H
 
 #include "core/problem.h"
+
+/* Sets *rows to the rows of all heads. False if they are more than `most`, or the heads of all
+ * sequences times `keys` are; extents of 0 count as 1, so that all products of extents fit. */
+bool attn_count_extents(const attn_problem *problem, int64_t keys, int64_t most, int64_t *rows);
 
 typedef struct attn_tile_count {
     int64_t full, partial, skipped;

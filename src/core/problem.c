@@ -98,11 +98,11 @@ static attn_status check_rows(const char *name, const attn_tensor *tensor,
 /* Finds the largest numbers of rows and keys that a mask tensor has to cover. */
 static void find_longest(const attn_problem *problem, int64_t *rows, int64_t *keys)
 {
-    const bool told = attn_tensor_present(&problem->used_k) || attn_tensor_present(&problem->pad_k);
+    const bool told = attn_tensor_present(&problem->used_k) || attn_tensor_present(&problem->pad_k),
+               differ = problem->varlen || (problem->paged && told);
     *rows = problem->varlen ? 0 : problem->q.shape[1];
-    *keys = problem->varlen || (problem->paged && (told || !problem->device)) ? 0 : problem->keys;
-    for (int64_t b = 0;
-         b < problem->batch && !problem->device && (problem->varlen || problem->paged); b++) {
+    *keys = differ ? 0 : problem->keys;
+    for (int64_t b = 0; b < problem->batch && !problem->device && differ; b++) {
         const attn_sequence sequence = attn_problem_lengths(problem, b);
         const int64_t n = problem->paged ? sequence.nk : sequence.k_rows;
         *rows = sequence.nq > *rows ? sequence.nq : *rows;

@@ -120,13 +120,6 @@ static attn_status forward_workspace(const void *device, const attn_problem *pro
     return ATTN_OK;
 }
 
-/* Overlaps are those of the memory that was handed in, however much is needed: a workspace that
- * ends before O begins is too small, not misplaced. */
-static uint64_t handed_in(const attn_call *call, uint64_t needed)
-{
-    return call->workspace_bytes < needed ? call->workspace_bytes : needed;
-}
-
 static attn_status forward_run(const void *device, const attn_problem *problem,
                                const attn_call *call)
 {
@@ -134,7 +127,7 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
     attn_cpu_plan plan;
     attn_workspace workspace;
     TRY(make_forward(cpu, problem, &plan));
-    uint64_t bytes = handed_in(call, forward_bytes(&plan));
+    uint64_t bytes = attn_handed_in(call, forward_bytes(&plan));
     TRY(attn_problem_overlaps(problem, call->workspace, bytes));
     if (plan.schedule.items > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
@@ -193,7 +186,7 @@ static attn_status backward_run(const void *device, const attn_gradients *grads,
     attn_workspace workspace;
     int32_t threads;
     TRY(make_backward(cpu, grads, &plan, &threads));
-    uint64_t bytes = handed_in(call, plan.workspace_bytes);
+    uint64_t bytes = attn_handed_in(call, plan.workspace_bytes);
     TRY(attn_gradients_overlaps(grads, call->workspace, bytes));
     if (plan.workspace_bytes > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));

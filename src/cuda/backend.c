@@ -109,7 +109,7 @@ static attn_status run_forward(const attn_cuda *cuda, const attn_problem *proble
     TRY(place(cuda, &copies, &own, rest.workspace, rest.workspace != NULL));
     if (copies.mask.bytes + copies.bias.bytes > 0) {
         TRY(size_forward(cuda, problem, &needed));
-        TRY(attn_problem_overlaps(problem, call->workspace, needed));
+        TRY(attn_problem_overlaps(problem, call->workspace, attn_handed_in(call, needed)));
         TRY(write_copies(cuda, &copies, &own, needed, &rest));
     }
     return attn_cuda_forward(cuda, &own, &rest);
@@ -200,7 +200,7 @@ static attn_status run_backward(const attn_cuda *cuda, const attn_gradients *gra
     TRY(place_grad(cuda, &copies, &own, memory));
     if (copies.mask.bytes + copies.bias.bytes > 0) {
         TRY(size_backward(cuda, grads, &needed));
-        TRY(attn_gradients_overlaps(grads, call->workspace, needed));
+        TRY(attn_gradients_overlaps(grads, call->workspace, attn_handed_in(call, needed)));
         TRY(write_copies(cuda, &copies, &own.problem, needed, &rest));
     }
     return attn_cuda_backward(cuda, &own, &rest);

@@ -316,6 +316,34 @@ static void test_packed_gradients(void **state)
     problem_tensors_free(&tensors);
 }
 
+/* dK and dV in turn along an axis, each in the gaps of the other, do not overlap. */
+static void test_gradients_in_turn(void **state)
+{
+    attn_backward_args backward, turned;
+    problem_tensors tensors = gradients_open(&backward);
+    float room[2 * 2 * 6 * 4 * 6];
+    (void)state;
+    backward.forward = &tensors.args;
+    assert_int_equal(attn_backward(NULL, &backward), ATTN_OK);
+    for (int axis = 0; axis < 4; axis++) {
+        turned = backward, turned.dk.data = room, turned.dv.data = room + turned.dv.stride[axis];
+        for (int a = 0; a <= axis; a++) {
+            turned.dk.stride[a] *= 2, turned.dv.stride[a] *= 2;
+        }
+        assert_int_equal(attn_backward(NULL, &turned), ATTN_OK);
+        for (int i = 0; i < 2 * 6 * 4 * 6; i++) {
+            const int64_t at[] = {i / 144, i / 24 % 6, i / 6 % 4, i % 6};
+            const int64_t *step = turned.dk.stride, to = at[0] * step[0] + at[1] * step[1] +
+                                                         at[2] * step[2] + at[3] * step[3];
+            assert_memory_equal((float *)turned.dk.data + to, (float *)backward.dk.data + i, 4);
+            assert_memory_equal((float *)turned.dv.data + to, (float *)backward.dv.data + i, 4);
+        }
+    }
+    turned.dv.data = turned.dk.data;
+    assert_int_equal(attn_backward(NULL, &turned), ATTN_ERR_INVALID_ARGUMENT);
+    problem_tensors_free(&tensors);
+}
+
 /* The size of pages does not matter where there are none. */
 static void test_pool_without_pages(void **state)
 {
@@ -342,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_overlaps_of_gradients),
         cmocka_unit_test(test_plans_of_gradients),
         cmocka_unit_test(test_packed_gradients),
+        cmocka_unit_test(test_gradients_in_turn),
         cmocka_unit_test(test_pool_without_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

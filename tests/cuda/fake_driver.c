@@ -5,13 +5,9 @@
 #include "cuda/forward/codes.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 fake_driver fake;
 
@@ -68,20 +64,6 @@ attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_
     args.v = attn_tensor_bshd(fake_memory(2), dtype, 2, keys, 4, d);
     args.o = attn_tensor_bshd(fake_memory(3), dtype, 2, rows, 4, d);
     return args;
-}
-
-attn_cuda_forward_params fake_params(attn_context *context, const attn_forward_args *args)
-{
-    assert_int_equal(attn_forward(context, args), ATTN_OK);
-    return fake.last.params;
-}
-
-uint64_t fake_workspace(attn_context *context, attn_forward_args *args)
-{
-    uint64_t bytes = 0;
-    assert_int_equal(attn_forward_workspace(context, args, &bytes), ATTN_OK);
-    args->workspace = bytes > 0 ? fake_memory(5) : NULL, args->workspace_bytes = bytes;
-    return bytes;
 }
 
 static cu_result answer(void)
@@ -253,9 +235,19 @@ static cu_result fake_kernel_set_attribute(int attribute, int value, cu_kernel k
 static cu_result fake_set_words(unsigned long long address, unsigned value, size_t count,
                                 cu_stream stream)
 {
-    (void)value, (void)count, (void)stream;
-    fake.cleared = address;
-    return fake.depth > 0 ? answer() : FAKE_ERROR;
+    (void)value, (void)stream;
+    fake.cleared = address, fake.cleared_words = count;
+    return fake.depth > 0 && address % sizeof(uint32_t) == 0 ? answer() : FAKE_ERROR;
+}
+
+/* The limits of a launch on every GPU, and of its shared memory on this one. */
+static bool fits(const cu_launch_config *config)
+{
+    enum { GRID_YZ = 65535, THREADS = 1024 };
+    const uint32_t *grid = config->grid, *block = config->block;
+    return grid[0] > 0 && grid[0] <= INT32_MAX && grid[1] > 0 && grid[1] <= GRID_YZ &&
+           grid[2] > 0 && grid[2] <= GRID_YZ && block[0] > 0 && block[0] <= THREADS &&
+           block[1] == 1 && block[2] == 1 && config->shared_bytes <= (uint32_t)fake.shared_bytes;
 }
 
 static cu_result fake_launch(const cu_launch_config *config, cu_function function, void **params,
@@ -263,7 +255,7 @@ static cu_result fake_launch(const cu_launch_config *config, cu_function functio
 {
     const uint32_t *grid = config->grid, *block = config->block;
     bool can = function != NULL && fake.depth > 0 && params != NULL && extra == NULL;
-    cu_result result = can ? answer() : FAKE_ERROR;
+    cu_result result = can && fits(config) ? answer() : FAKE_ERROR;
     if (result == 0) {
         fake.last = (fake_launched){(const char *)function,      fake.stack[fake.depth - 1]->device,
                                     grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2],
@@ -291,6 +283,9 @@ static cu_result fake_launch(const cu_launch_config *config, cu_function functio
             memcpy(fake.last.factors, all, sizeof all);
         }
         fake.launches++;
+        if (fake.see != NULL) {
+            fake.see(kernel, config, params[0]);
+        }
     }
     return result;
 }
@@ -300,8 +295,11 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
                                  const uint32_t *box, const uint32_t *element_strides,
                                  int interleave, int swizzle, int promotion, int fill)
 {
-    (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    bool can = fake.depth > 0 && (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0;
+    enum { ELEMENT = 2, SWIZZLED = 128 }; /* bytes of an element, of columns of a box */
+    (void)map, (void)interleave, (void)promotion, (void)fill;
+    bool can = fake.depth > 0 && (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0 &&
+               type == CU_TENSOR_U16 && swizzle == CU_SWIZZLE_128B &&
+               box[0] * ELEMENT <= SWIZZLED && box[0] * ELEMENT % 16 == 0;
     uint32_t rows = 1;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;

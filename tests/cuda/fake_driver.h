@@ -1,8 +1,9 @@
 /*
  * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1. It
  * counts the things that it keeps for its caller (contexts, images of kernels), and fails on
- * request. In test_driver.c and test_launches.c, dlopen, dlsym and dlerror are names of the
- * functions here (CMakeLists.txt beside).
+ * request. It refuses launches and maps of tensors beyond a GPU's limits. fake_driver.cmake
+ * compiles the host side of GPUs anew beside it, where dlopen, dlsym and dlerror are names of
+ * functions here.
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
@@ -36,9 +37,13 @@ typedef struct fake_driver {
 
     int fail_at; /* the call that fails, counted from 1; 0: none */
 
+    /* Is shown each launch that succeeds, its kernel's line and its argument. NULL: nothing is. */
+    void (*see)(const attn_cuda_kernel *kernel, const cu_launch_config *config, const void *params);
+
     /* What happened. calls: of those that may fail. */
     int calls, retained, loaded, pushes, launches;
-    unsigned long long cleared;         /* the address of the last memset */
+    unsigned long long cleared; /* the address of the last memset */
+    size_t cleared_words;
     fake_launched last;                 /* of the launches */
     const char *kernels[4];             /* of the first launches */
     attn_cuda_append_params append;     /* of the last launch for new rows or rotation */
@@ -70,7 +75,8 @@ void *fake_memory(int n);
 /* Two sequences, four heads, d_v = d; q, k, v and o at addresses 0 to 3. */
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d);
 
-/* Runs a forward pass. Returns the parameters of its last launch, which is one of attention. */
+/* In fake_calls.c, for tests of cmocka: runs a forward pass. Returns the parameters of its last
+ * launch, which is one of attention. */
 attn_cuda_forward_params fake_params(attn_context *context, const attn_forward_args *args);
 
 /* Gives a forward pass the workspace that it asks for. Returns its bytes. */

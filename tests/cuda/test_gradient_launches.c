@@ -270,6 +270,30 @@ static void test_sums(void **state)
     attn_context_destroy(context);
 }
 
+/* A mask that hides the same keys from all rows is a step that kernels up to d = 256 take; sums of
+ * dS end at 128, and sinks take none. */
+static void test_sinks_beside_hidden_keys(void **state)
+{
+    pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
+    (void)state;
+    attn_tensor *const all[] = {&p.forward.q, &p.forward.k, &p.forward.v, &p.forward.o,
+                                &p.args.d_o,  &p.args.dq,   &p.args.dk,   &p.args.dv};
+    for (int i = 0; i < 8; i++) {
+        const int64_t rows = i == 1 || i == 2 || i > 5 ? 200 : 300;
+        *all[i] = attn_tensor_bshd(all[i]->data, ATTN_BF16, 2, rows, 4, 256);
+    }
+    p.forward.mask = attn_tensor_bshd(fake_memory(10), ATTN_BOOL, 2, 1, 1, 200);
+    p.forward.sinks = attn_tensor_bshd(fake_memory(11), ATTN_F32, 1, 4, 1, 1);
+    p.args.d_sinks = attn_tensor_bshd(fake_memory(12), ATTN_F32, 1, 4, 1, 1);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_string_equal(fake.kernels[1], "attn_backward_sm90_bf16_d256_ordered");
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_finish");
+    assert_int_equal(fake.last.grid, 4);
+    attn_context_destroy(context);
+}
+
 static void test_refusals(void **state)
 {
     pass p;
@@ -290,11 +314,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
-        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_rounding),  cmocka_unit_test(test_rests),
+        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_single),
+        cmocka_unit_test(test_fast_sums),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_rests),
+        cmocka_unit_test(test_sinks_beside_hidden_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

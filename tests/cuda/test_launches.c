@@ -140,6 +140,9 @@ static void test_wide(void **state)
     args.v.data = args.k.data;
     assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
     assert_string_equal(plan.kernel, "attn_forward_sm90_wide_bf16_view");
+    args.v.stride[1] += 8; /* rows of V begin elsewhere */
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_sm90_wide_bf16_d576");
     args.v.stride[1]++;
     assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
     assert_string_equal(plan.kernel, "attn_forward_bf16");
@@ -215,13 +218,12 @@ static void test_codes(void **state)
 
 /* ---- Plans of any size ----------------------------------------------------------------------- */
 
-/* A GPU's count of operations is a formula, the CPU's a count of every row's keys. */
-static void test_flops(void **state)
+/* A GPU's count of operations is that of the CPU, and so are bytes of standard attention. */
+static void test_costs(void **state)
 {
     static const int64_t lengths[] = {1, 6, 100, 257}, windows[] = {-1, 0, 7, 99, 300};
     attn_context *context;
-    (void)state;
-    fake_reset();
+    fake_reset(), (void)state;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int n = 0; n < 4 * 4 * 5 * 5 * 2; n++) {
         attn_plan gpu = {.struct_size = sizeof gpu}, cpu = gpu;
@@ -230,7 +232,11 @@ static void test_flops(void **state)
         args.flags = ATTN_WINDOW | (n / 400 ? ATTN_TOP_LEFT : 0);
         assert_int_equal(attn_forward_plan(context, &args, &gpu), ATTN_OK);
         assert_int_equal(attn_forward_plan(NULL, &args, &cpu), ATTN_OK);
+        /* f32 of 2 x 4 heads: Q and O, K and V, four passes over the scores */
+        const double rows = 8 * (double)lengths[n % 4], keys = (double)lengths[n / 4 % 4],
+                     standard = 4 * (2 * rows * 8 + 2 * 8 * keys * 8 + 4 * rows * keys);
         assert_true(gpu.flops == cpu.flops);
+        assert_true(gpu.bytes_standard == standard && cpu.bytes_standard == standard);
     }
     attn_context_destroy(context);
 }
@@ -385,7 +391,7 @@ int main(void)
         cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
         cmocka_unit_test(test_pages),        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_no_kernel),    cmocka_unit_test(test_single),
-        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_costs),        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_row_ends),     cmocka_unit_test(test_params),
         cmocka_unit_test(test_codes),

@@ -7,6 +7,7 @@
  * lies inside its buffer, the problem is run.
  */
 #include "args.h"
+#include "gpu.h"
 #include "views.h"
 
 #include <stdlib.h>
@@ -224,7 +225,7 @@ static bool has_data(const call *c)
     return a->q.data && a->k.data && a->v.data && a->o.data;
 }
 
-static void check_forward(call *c, attn_context *context)
+static void check_forward(call *c, input *in, attn_context *context)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < ARGS_TENSORS; i++) {
@@ -234,6 +235,7 @@ static void check_forward(call *c, attn_context *context)
     }
     attn_status status = attn_forward_workspace(context, &c->args, &bytes);
     if (status == ATTN_OK && !(views_inside(&c->all) && affordable(c))) {
+        gpu_forward(in, &c->args, status, -1);
         return;
     }
     views_remember(&c->all);
@@ -241,7 +243,7 @@ static void check_forward(call *c, attn_context *context)
     /* a size is told before there is memory, and of several faults the first that a call meets */
     const bool lacks_memory = run == ATTN_ERR_OUT_OF_MEMORY || !has_data(c);
     const bool both_refuse = status != ATTN_OK && run == ATTN_ERR_INVALID_ARGUMENT;
-    const bool bad_page = c->args.block_table.data && status == ATTN_OK &&
+    const bool bad_page = c->args.block_table.data &&
                           run == ATTN_ERR_INVALID_ARGUMENT; /* members that the size leaves out */
     REQUIRE(run == status || bad_page || (lacks_memory && (status == ATTN_OK || both_refuse)));
     REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' && views_unchanged(&c->all, true)));
@@ -251,6 +253,7 @@ static void check_forward(call *c, attn_context *context)
         REQUIRE(c->args.workspace != NULL && attn_forward(context, &c->args) == ATTN_OK);
         free(c->args.workspace);
     }
+    gpu_forward(in, &c->args, status, lacks_memory ? -1 : (int)run);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -266,7 +269,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             change_scalar(&c, &in);
         }
     }
-    check_forward(&c, fuzz_context(&context, 2));
+    check_forward(&c, &in, fuzz_context(&context, 2));
     views_free(&c.all);
     return 0;
 }

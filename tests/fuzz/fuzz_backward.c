@@ -6,7 +6,7 @@
  * with a status, the same from attn_backward_workspace, and writes nothing if that is an error; an
  * unchanged problem is run, twice, with the same bits.
  */
-#include "bytes.h"
+#include "gpu.h"
 #include "grad_runs.h"
 #include "problem.h"
 
@@ -86,6 +86,7 @@ static void check(problem_tensors *t, input *in, attn_context *context)
         changed |= change(&a, &f, in);
     }
     attn_status status = attn_backward_workspace(context, &a, &bytes);
+    gpu_backward(in, &a, status, changed ? -1 : (int)ATTN_OK);
     if (changed) {
         REQUIRE(status == ATTN_OK || attn_backward(context, &a) == status);
         REQUIRE(status == ATTN_OK || problem_tensors_intact(t));

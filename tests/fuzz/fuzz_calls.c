@@ -8,6 +8,7 @@
  * library's last check finds, so that the checks before it see the odd values. Whatever comes out,
  * inputs stay as they are, and after an error outputs do.
  */
+#include "gpu.h"
 #include "views.h"
 
 #include <stdlib.h>
@@ -215,7 +216,7 @@ static attn_status run(const call *c, attn_context *context)
     }
 }
 
-static void check(call *c, bool changed)
+static void check(call *c, input *in, bool changed)
 {
     static attn_context *one, *three;
     const bool runs = views_inside(&c->all) && views_affordable(&c->all);
@@ -228,6 +229,8 @@ static void check(call *c, bool changed)
     REQUIRE(changed || status == ATTN_OK);
     REQUIRE(status == ATTN_OK || attn_last_error()[0] != '\0');
     REQUIRE(views_unchanged(&c->all, !runs || status != ATTN_OK));
+    gpu_called(run(c, gpu_context(in)), (int)status,
+               c->dropout.q_origin.data != NULL || c->dropout.k_origin.data != NULL);
     if (runs && status == ATTN_OK) {
         views_remember(&c->all);
         REQUIRE(run(c, fuzz_context(&three, 3)) == ATTN_OK && views_unchanged(&c->all, true));
@@ -247,7 +250,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             change_scalar(&c, &in);
         }
     }
-    check(&c, changes > 0);
+    check(&c, &in, changes > 0);
     views_free(&c.all);
     return 0;
 }

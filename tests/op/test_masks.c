@@ -269,8 +269,8 @@ static void b43_block_diagonal(void **state)
 }
 
 /* Masks that show whole tiles, parts of them and nothing: blocks on the diagonal, other ones for
- * each head; stripes of keys that all rows see; some rows see nothing. One hidden key is not
- * finite. */
+ * each head and sequence; stripes of keys that all rows see; some rows see nothing. One hidden key
+ * is not finite; elsewhere a visible one is alone in its cell of the summary. */
 static void test_masks_of_blocks(void **state)
 {
     static const char *const lines[] = {
@@ -278,23 +278,23 @@ static void test_masks_of_blocks(void **state)
         "b=2 nq=90 nk=700 hq=6 hkv=2 d=8 dtype=f32 mask=bqk causal=1 bias=hk dropout=0.2 lse=1",
         "nq=90 nk=1100 hq=2 d=8 dtype=f64 mask=i32:k window_left=900 alibi=h sinks=h lse=1",
         "lens_q=50,40 lens_k=700,600 hq=2 d=16 dtype=bf16 mask=bqk softcap=3 lse=1",
-        "nq=70 nk=640 hq=2 d=8 dtype=f32 mask=hqk layout=strided lse=1",
+        "nq=70 nk=641 hq=2 d=8 dtype=f32 mask=hqk layout=strided lse=1",
         "nq=90 nk=9000 hq=2 d=8 dtype=f32 mask=hqk lse=1 row_max=1",
     };
     (void)state;
     for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
         op_trial trial = trial_open("%s", lines[line]);
         const int64_t *n = trial.args->mask.shape;
+        const bool hides_last = trial.problem.layout == LAYOUT_BSHD && !trial.problem.has_lens;
         for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
             const int64_t j = at % n[3], i = at / n[3] % n[2], h = at / n[3] / n[2] % n[1],
                           b = at / n[3] / n[2] / n[1];
-            const bool block = (i * n[3] / n[2] + 70 * h) / 150 == j / 150,
+            const bool block = (i * n[3] / n[2] + 70 * h + 210 * b) / 150 == j / 150,
                        stripe = j / 40 % 9 == 4 && j < 1500;
-            const bool visible = (block || stripe) && i % 48 < 40 && j != n[3] - 1;
+            const bool visible = (block || stripe) && i % 48 < 40 && !(hides_last && j == n[3] - 1);
             inputs_store(&trial.args->mask, b, h, i, j, visible);
         }
-        if (trial.problem.layout == LAYOUT_BSHD &&
-            !trial.problem.has_lens) { /* the last key, which no row sees */
+        if (hides_last) { /* from all rows */
             attn_tensor k = tensor_slice(trial.args->k, 1, n[3] - 1, 1),
                         v = tensor_slice(trial.args->v, 1, n[3] - 1, 1);
             tensor_fill(&k, (double)NAN);

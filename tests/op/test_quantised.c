@@ -65,7 +65,8 @@ static void test_bits_of_values(void **state)
     }
 }
 
-/* The same for codes that are not finite, in a row of K that all see or in one of V. */
+/* The same for codes that are not finite, in a row of K that all see or in one of V; and in one of
+ * K that gives all rows -inf, so that other keys of its chunk count. */
 static void test_special_codes(void **state)
 {
     static const char *const lines[] = {
@@ -74,11 +75,16 @@ static void test_special_codes(void **state)
     };
     static const uint8_t codes_of[] = {0x7f, 0xfc}; /* NaN; minus infinity */
     (void)state;
-    for (int i = 0; i < 2 * COUNT(lines); i++) {
-        op_trial codes = trial_open("%s", lines[i / 2]), values = trial_open("%s", lines[i / 2]);
+    for (int i = 0; i < 2 * COUNT(lines) + 1; i++) {
+        const int line = i < 2 * COUNT(lines) ? i / 2 : 1;
+        op_trial codes = trial_open("%s", lines[line]), values = trial_open("%s", lines[line]);
         attn_forward_args *a = codes.args, *b = values.args;
         const attn_tensor *of = i % 2 ? &a->v : &a->k;
-        ((uint8_t *)of->data)[77 * of->stride[1] + 5] = codes_of[i / 2];
+        ((uint8_t *)of->data)[77 * of->stride[1] + 5] = codes_of[line];
+        for (int64_t head = 0; i == 2 * COUNT(lines) && head < 16; head++) {
+            inputs_store(&a->q, head / 8, 0, head % 8, 5, 1);
+            inputs_store(&b->q, head / 8, 0, head % 8, 5, 1);
+        }
         b->k = values_of(&a->k, &a->k_scale, &a->k_shift, a->q.dtype);
         b->v = values_of(&a->v, &a->v_scale, &a->v_shift, a->q.dtype);
         b->k_scale.data = b->v_scale.data = NULL;

@@ -34,6 +34,7 @@
  */
 #include "cpu/backward/plan.h"
 #include "core/arena.h"
+#include "core/count.h"
 #include "core/overlap.h"
 #include "core/segment.h"
 
@@ -329,14 +330,9 @@ static bool nothing_to_write(const attn_gradients *grads)
 /* Rows, and keys of each head, of all sequences together. */
 static bool too_large(const attn_problem *problem, int64_t *rows)
 {
-    const int64_t most = INT64_C(1) << 40, nk = problem->k.shape[1];
-    int64_t heads, keys;
-    return problem->d > most || problem->dv > most || nk > INT64_MAX / 64 ||
-           __builtin_mul_overflow(problem->q.shape[0], problem->q.shape[1], rows) ||
-           __builtin_mul_overflow(*rows, problem->heads, rows) || *rows > INT64_MAX / 64 ||
-           __builtin_mul_overflow(attn_problem_sequences(problem),
-                                  max64(problem->heads, problem->kv_heads), &heads) ||
-           __builtin_mul_overflow(heads, max64(nk, 1), &keys) || keys > INT64_MAX / 64;
+    const int64_t most = INT64_C(1) << 40;
+    return problem->d > most || problem->dv > most ||
+           !attn_count_extents(problem, problem->k.shape[1], INT64_MAX / 64, rows);
 }
 
 attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *grads,

@@ -35,10 +35,11 @@ static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *probl
 
 /* True where passes over strips of several heads are short beside the items of the heads: they take
  * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
-static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
+static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem)
 {
     const attn_ukernel *table = plan->table;
     const int64_t lanes = table->vector_bits / 8 / table->real_size,
+                  rows = problem->batch * problem->q.shape[1] * problem->heads,
                   vectors = (rows + lanes - 1) / lanes, keys = problem->keys;
     return rows > 0 && rows <= MOST_ROWS && keys > 0 && keys <= ATTN_BRIEF_KEYS &&
            problem->q.shape[1] * problem->group <= table->strip &&
@@ -49,17 +50,16 @@ static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int
 static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
 {
     const attn_ukernel *table = plan->table;
-    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
     const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
                           (problem->window_right == ATTN_UNBOUNDED ||
-                           (queries == 1 && !problem->top_left)),
+                           (problem->q.shape[1] == 1 && !problem->top_left)),
                plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
                        !problem->dropout.on && !problem->sinks.data,
                results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
                apart = problem->paged || attn_tensor_present(&problem->k_new) ||
                        attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
-    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
-           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
+    return table->own_qk && problem->d > 0 && all_seen && plain && !results && !apart &&
+           attn_problem_is_whole(problem) && is_short(plan, problem) && are_alike(problem) &&
            table->takes_rows(problem->v.dtype, problem->dv);
 }
 

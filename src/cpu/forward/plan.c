@@ -288,8 +288,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     const int64_t most = INT64_C(1) << 40;
     int64_t rows;
     if (problem->d > most || problem->dv > most || problem->keys > INT64_MAX / 4 ||
-        __builtin_mul_overflow(problem->q.shape[0], problem->q.shape[1], &rows) ||
-        __builtin_mul_overflow(rows, problem->heads, &rows) || rows > INT64_MAX / 4) {
+        !attn_count_extents(problem, 1, INT64_MAX / 4, &rows)) {
         return attn_fail(ATTN_ERR_OVERFLOW,
                          "q.shape = (%lld, %lld, %lld, %lld), k.shape[1] = %lld or d_v = %lld is "
                          "too large to count",

@@ -76,13 +76,14 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     attn_cuda_grad_plan plan;
     bool borrowed;
     TRY(attn_cuda_grad_plan_make(&plan, cuda, grads));
+    TRY(attn_gradients_overlaps(grads, call->workspace,
+                                attn_handed_in(call, plan.workspace_bytes)));
     if (call->workspace == NULL || call->workspace_bytes < plan.workspace_bytes) {
         return attn_fail(ATTN_ERR_WORKSPACE,
                          "workspace_bytes = %llu, %llu are needed: a GPU's calls do not allocate",
                          (unsigned long long)(call->workspace ? call->workspace_bytes : 0),
                          (unsigned long long)plan.workspace_bytes);
     }
-    TRY(attn_gradients_overlaps(grads, call->workspace, plan.workspace_bytes));
     unsigned char *const workspace = attn_align_up(call->workspace);
     plan.params.lse = workspace + plan.lse_offset;
     plan.params.delta = workspace + plan.delta_offset;

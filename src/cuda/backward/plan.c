@@ -8,6 +8,7 @@
  */
 #include "cuda/backward/backward.h"
 #include "core/arena.h"
+#include "core/count.h"
 #include "core/overlap.h"
 #include "cuda/forward/forward.h"
 #include "cuda/shape.h"
@@ -180,7 +181,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
         return ATTN_OK;
     }
     const bool fast = plan->fast && attn_cuda_grad_is_stepped(problem) &&
-                      kind != ATTN_CUDA_BY_ROWS &&
+                      kind != ATTN_CUDA_BY_ROWS && kind != ATTN_CUDA_SINKS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
         fast ? attn_cuda_grad_kernel(problem,
@@ -288,15 +289,6 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cu
     return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }
 
-static bool too_large(const attn_problem *problem, int64_t *rows)
-{
-    int64_t heads, keys;
-    return __builtin_mul_overflow(problem->q.shape[0], problem->heads, &heads) ||
-           __builtin_mul_overflow(heads, problem->q.shape[1], rows) ||
-           __builtin_mul_overflow(heads, problem->k.shape[1], &keys) || *rows > INT64_MAX / 64 ||
-           keys > INT64_MAX / 64;
-}
-
 /* Chooses the way of the products, and says why. */
 static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
@@ -345,13 +337,14 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         return attn_fail(ATTN_ERR_UNSUPPORTED,
                          "d_bias whose elements share memory is for contexts of the CPU only");
     }
-    if (too_large(problem, &plan->params.rows)) {
+    if (!attn_count_extents(problem, problem->k.shape[1], INT64_MAX / 64, &plan->params.rows)) {
         return attn_fail(ATTN_ERR_OVERFLOW,
                          "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
                          (long long)problem->q.shape[0], (long long)problem->q.shape[1],
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
+    TRY(attn_cuda_check_counts(problem));
     choose(plan, cuda);
     TRY(plan_workspace(plan, cuda));
     if (plan->mma) {

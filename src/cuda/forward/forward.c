@@ -160,11 +160,12 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
     attn_cuda_plan plan;
     bool borrowed;
     TRY(attn_cuda_plan_make(&plan, cuda, problem, call->workspace));
+    TRY(attn_problem_overlaps(problem, call->workspace,
+                              attn_handed_in(call, plan.workspace_bytes)));
     if (plan.grid[0] == 0) {
         return ATTN_OK;
     }
     TRY(check_workspace(&plan, call));
-    TRY(attn_problem_overlaps(problem, call->workspace, plan.workspace_bytes));
     TRY(attn_cuda_enter(cuda, &borrowed));
     attn_status status = enqueue(cuda, &plan, problem, call);
     attn_cuda_leave(cuda, borrowed);

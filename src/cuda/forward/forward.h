@@ -29,6 +29,9 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
 
 enum { ATTN_CUDA_COUNTED = 1 << 30 }; /* most elements that kernels count in 32 bits */
 
+/* Of columns and packed sequences, for kernels of both passes. Errors: unsupported. */
+attn_status attn_cuda_check_counts(const attn_problem *problem);
+
 bool attn_cuda_is_quantised(const attn_problem *problem);
 
 /* The kernel of forward_few for the problem, whose tile holds all rows of a KV head, or the largest

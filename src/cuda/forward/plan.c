@@ -313,15 +313,20 @@ static bool is_joined(const attn_cuda_kernel *kernel, const attn_problem *proble
            problem->dv == kernel->dv;
 }
 
+attn_status attn_cuda_check_counts(const attn_problem *problem)
+{
+    return problem->d > ATTN_CUDA_COUNTED || problem->dv > ATTN_CUDA_COUNTED ||
+                   (problem->varlen && problem->batch > ATTN_CUDA_COUNTED)
+               ? attn_fail(ATTN_ERR_UNSUPPORTED,
+                           "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
+                           (long long)problem->d, (long long)problem->dv, (long long)problem->batch)
+               : ATTN_OK;
+}
+
 /* Plans attention alone. */
 static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
-    if (problem->d > ATTN_CUDA_COUNTED || problem->dv > ATTN_CUDA_COUNTED ||
-        (problem->varlen && problem->batch > ATTN_CUDA_COUNTED)) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED,
-                         "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
-                         (long long)problem->d, (long long)problem->dv, (long long)problem->batch);
-    }
+    TRY(attn_cuda_check_counts(problem));
     *plan = (attn_cuda_plan){.merge = -1, .params = {.problem = *problem}};
     TRY(choose_kernel(plan, cuda, problem));
     plan->params.steps = attn_cuda_has_steps(problem);

@@ -26,17 +26,18 @@ static int64_t columns_of(const attn_problem *problem)
 static uint64_t place(attn_tensor *to, const attn_tensor *from, int32_t dtype, int64_t columns,
                       void *memory)
 {
-    const int64_t piece = ATTN_CUDA_MASK_PIECE / (int64_t)attn_dtype_size(dtype);
+    const int64_t piece = ATTN_CUDA_MASK_PIECE / (int64_t)attn_dtype_size(dtype),
+                  most = INT64_MAX / ATTN_CUDA_MASK_PIECE;
     attn_tensor placed = {.data = memory, .dtype = dtype};
     int64_t step = 1;
-    bool wraps = false;
-    for (int a = 3; a >= 0; a--) {
+    bool wraps = columns > most;
+    for (int a = 3; a >= 0 && !wraps; a--) {
         const int64_t n = a == 3 ? columns : from->shape[a];
         placed.shape[a] = attn_axis_step(from, a) == 0 && a < 3 ? 1 : n;
         placed.stride[a] = step;
         wraps |= __builtin_mul_overflow(step, a == 3 ? ceil_to(n, piece) : placed.shape[a], &step);
     }
-    if (wraps || step > INT64_MAX / 16) {
+    if (wraps || step > most) {
         return 0;
     }
     attn_stand_in(&placed);
@@ -50,21 +51,21 @@ static bool is_of_bytes(const attn_tensor *mask)
     return ATTN_BYTE_MASK_TYPES >> mask->dtype & 1;
 }
 
-static attn_status place_mask(attn_cuda_copies *copies, attn_problem *problem, void *memory)
+/* False if more than 64 bits hold the copy: *problem is as it was. */
+static bool place_mask(attn_cuda_copies *copies, attn_problem *problem, void *memory)
 {
     copies->mask.bytes =
         place(&problem->mask, &copies->mask.from, ATTN_U8, columns_of(problem), memory);
-    return copies->mask.bytes > 0
-               ? ATTN_OK
-               : attn_fail(ATTN_ERR_OVERFLOW, "the mask does not fit in 64 bits as bytes");
+    return copies->mask.bytes > 0;
 }
 
 attn_status attn_cuda_mask_place(attn_cuda_copies *copies, attn_problem *problem, void *memory)
 {
     *copies = (attn_cuda_copies){{.from = problem->mask}, {.from = problem->bias}};
-    return attn_tensor_present(&problem->mask) && !is_of_bytes(&problem->mask)
-               ? place_mask(copies, problem, memory)
-               : ATTN_OK;
+    return !attn_tensor_present(&problem->mask) || is_of_bytes(&problem->mask) ||
+                   place_mask(copies, problem, memory)
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_OVERFLOW, "the mask does not fit in 64 bits as bytes");
 }
 
 /* True if elements share memory by other strides than 0. */
@@ -102,7 +103,7 @@ attn_status attn_cuda_align(attn_cuda_copies *copies, attn_problem *problem, voi
 {
     TRY(attn_cuda_mask_place(copies, problem, memory));
     if (copies->mask.bytes == 0 && is_mask_askew(problem)) {
-        TRY(place_mask(copies, problem, memory));
+        (void)place_mask(copies, problem, memory);
     }
     if (is_bias_askew(problem)) {
         const attn_tensor *from = &copies->bias.from;
