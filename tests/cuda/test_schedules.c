@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Columns that share the L2 cache, of 16k rows in all, causal: as measured on an H200. Up to d =
