@@ -135,8 +135,8 @@ static int64_t bytes_of(attn_context *context, pass *p, int64_t sequences)
     attn_tensor *const keys[] = {&p->forward.k, &p->forward.v, &p->args.dk, &p->args.dv};
     uint64_t bytes = 0;
     for (int i = 0; i < 5; i++) {
-        *rows[i] =
-            attn_tensor_bshd(rows[i]->data, rows[i]->dtype, sequences, 2048, 4, rows[i]->shape[3]);
+        *rows[i] = attn_tensor_bshd(rows[i]->data, (attn_dtype)rows[i]->dtype, sequences, 2048, 4,
+                                    rows[i]->shape[3]);
     }
     for (int i = 0; i < 4; i++) {
         *keys[i] = attn_tensor_bshd(keys[i]->data, ATTN_BF16, sequences, 700, 4, 64);
