@@ -298,7 +298,7 @@ typedef struct attn_context_config {
     /* attn_device; pointers in a call belong to this device, those of lengths too */
     int32_t device;
     /* which GPU. Uses the creator's current CUDA context if it is on that GPU (it must outlive this
-     * one), else retains the primary one; calls use a current one that is there, too */
+     * one), else retains the primary one. A call enters it unless its thread's is on that GPU */
     int32_t device_ordinal;
     /* size of the context's own pool; 0 = one per core in the creating thread's affinity, or as
      * many as a quota of processor time allows (cpu.max of control groups, version 2) */

@@ -58,42 +58,9 @@ static attn_status choose_context(attn_cuda *cuda)
     return ATTN_OK;
 }
 
-static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
-    [ATTN_CUDA_SM90] = attn_image_forward_sm90,
-    [ATTN_CUDA_SM90_STEPS] = attn_image_forward_sm90_steps,
-    [ATTN_CUDA_SM90_WIDE] = attn_image_forward_sm90_wide,
-    [ATTN_CUDA_SM90_PAGED] = attn_image_forward_sm90_paged,
-    [ATTN_CUDA_SM90_DROPOUT] = attn_image_forward_sm90_dropout,
-    [ATTN_CUDA_SM90_DROPOUT_STEPS] = attn_image_forward_sm90_dropout_steps,
-    [ATTN_CUDA_SM90_SOFTCAP] = attn_image_forward_sm90_softcap,
-    [ATTN_CUDA_SM90_ALIBI] = attn_image_forward_sm90_alibi,
-    [ATTN_CUDA_SM90_MASK] = attn_image_forward_sm90_mask,
-    [ATTN_CUDA_SM90_BIAS] = attn_image_forward_sm90_bias,
-    [ATTN_CUDA_BACKWARD_SM90] = attn_image_backward_sm90,
-    [ATTN_CUDA_BACKWARD_SM90_LIGHT] = attn_image_backward_sm90_light,
-    [ATTN_CUDA_BACKWARD_SM90_ALIBI] = attn_image_backward_sm90_alibi,
-    [ATTN_CUDA_BACKWARD_SM90_MASK] = attn_image_backward_sm90_mask,
-    [ATTN_CUDA_BACKWARD_SM90_BIAS] = attn_image_backward_sm90_bias,
-    [ATTN_CUDA_BACKWARD_SM90_TABLES] = attn_image_backward_sm90_tables,
-    [ATTN_CUDA_BACKWARD_SM90_ELEMENTS] = attn_image_backward_sm90_elements,
-    [ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES] = attn_image_backward_sm90_steps_tables,
-    [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,
-    [ATTN_CUDA_BACKWARD_SM90_F32] = attn_image_backward_sm90_f32,
-    [ATTN_CUDA_FEW_SHARED] = attn_image_forward_few_shared,
-    [ATTN_CUDA_FEW_LINE] = attn_image_forward_few_line,
-    [ATTN_CUDA_SM80] = attn_image_forward_sm80,
-    [ATTN_CUDA_SM80_DROPOUT] = attn_image_forward_sm80_dropout,
-    [ATTN_CUDA_BACKWARD_SM80] = attn_image_backward_sm80,
-    [ATTN_CUDA_BACKWARD_SM80_STEPS] = attn_image_backward_sm80_steps,
-    [ATTN_CUDA_GENERIC] = attn_image_forward_generic,
-    [ATTN_CUDA_CODES] = attn_image_forward_codes,
-    [ATTN_CUDA_FEW] = attn_image_forward_few,
-    [ATTN_CUDA_BACKWARD_GENERIC] = attn_image_backward_generic,
-    [ATTN_CUDA_MERGES] = attn_image_merge_generic,
-    [ATTN_CUDA_APPENDS] = attn_image_append_generic,
-    [ATTN_CUDA_MASKS] = attn_image_mask_generic,
-    [ATTN_CUDA_STARTS] = attn_image_starts_generic,
-    [ATTN_CUDA_ELEMENTWISE] = attn_image_elements_generic,
+static const unsigned char *const images[] = {
+#define ATTN_FAMILY(family, source) attn_image_##source,
+#include "cuda/families.inc"
 };
 
 /* Looks every kernel up and has the driver load it now, since loading later could disturb a graph

@@ -21,8 +21,8 @@ struct attn_cuda {
     char name[160];
 };
 
-/* Enters the thread's current context if it is of this GPU, else borrows the one that attn_cuda
- * keeps: before tensor maps too, which the driver makes in a context. Errors: device. */
+/* Stays in the thread's current context if it is of this GPU, else borrows the one that attn_cuda
+ * keeps until attn_cuda_leave. The driver makes tensor maps in a context only. Errors: device. */
 attn_status attn_cuda_enter(const attn_cuda *cuda, bool *borrowed);
 void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
 
@@ -68,20 +68,7 @@ attn_status attn_cuda_map_chunks(const attn_driver *cu, attn_tensor_map *map,
                                  const attn_tensor *tensor, int32_t rows);
 
 /* The embedded images (images.c). */
-extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
-    attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[],
-    attn_image_forward_sm90_softcap[], attn_image_forward_sm90_alibi[],
-    attn_image_forward_sm90_mask[], attn_image_forward_sm90_bias[], attn_image_forward_sm80[],
-    attn_image_forward_sm80_dropout[], attn_image_forward_sm90_dropout[],
-    attn_image_forward_sm90_dropout_steps[], attn_image_forward_generic[],
-    attn_image_forward_codes[], attn_image_forward_few[], attn_image_forward_few_shared[],
-    attn_image_forward_few_line[], attn_image_backward_generic[], attn_image_backward_sm80[],
-    attn_image_backward_sm80_steps[], attn_image_backward_sm90[], attn_image_backward_sm90_light[],
-    attn_image_backward_sm90_tables[], attn_image_backward_sm90_alibi[],
-    attn_image_backward_sm90_mask[], attn_image_backward_sm90_bias[],
-    attn_image_backward_sm90_elements[], attn_image_backward_sm90_steps_tables[],
-    attn_image_backward_sm90_steps[], attn_image_backward_sm90_f32[], attn_image_merge_generic[],
-    attn_image_append_generic[], attn_image_mask_generic[], attn_image_starts_generic[],
-    attn_image_elements_generic[];
+#define ATTN_FAMILY(family, source) extern const unsigned char attn_image_##source[];
+#include "cuda/families.inc"
 
 #endif

@@ -282,7 +282,6 @@
     MERGES_KERNEL(name##_gradients, parts, ATTN_CUDA_MERGE_GRADIENTS)
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
-#include "cuda/kernels_line.inc"
 };
 
 int attn_cuda_find(attn_cuda_family family, int32_t kind)

@@ -9,41 +9,8 @@
 /* Kernels of one source, compiled into one image. Those before ATTN_CUDA_SM80 are for sm_90
  * alone. */
 typedef enum attn_cuda_family {
-    ATTN_CUDA_SM90,
-    ATTN_CUDA_SM90_STEPS,
-    ATTN_CUDA_SM90_DROPOUT,
-    ATTN_CUDA_SM90_DROPOUT_STEPS,
-    ATTN_CUDA_SM90_WIDE,
-    ATTN_CUDA_SM90_PAGED,
-    ATTN_CUDA_SM90_SOFTCAP,
-    ATTN_CUDA_SM90_ALIBI,
-    ATTN_CUDA_SM90_MASK,
-    ATTN_CUDA_SM90_BIAS,
-    ATTN_CUDA_BACKWARD_SM90,
-    ATTN_CUDA_BACKWARD_SM90_LIGHT,
-    ATTN_CUDA_BACKWARD_SM90_ALIBI,
-    ATTN_CUDA_BACKWARD_SM90_MASK,
-    ATTN_CUDA_BACKWARD_SM90_BIAS,
-    ATTN_CUDA_BACKWARD_SM90_TABLES,
-    ATTN_CUDA_BACKWARD_SM90_STEPS,
-    ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES,
-    ATTN_CUDA_BACKWARD_SM90_ELEMENTS,
-    ATTN_CUDA_BACKWARD_SM90_F32,
-    ATTN_CUDA_FEW_SHARED,
-    ATTN_CUDA_FEW_LINE,
-    ATTN_CUDA_SM80,
-    ATTN_CUDA_SM80_DROPOUT,
-    ATTN_CUDA_BACKWARD_SM80,
-    ATTN_CUDA_BACKWARD_SM80_STEPS,
-    ATTN_CUDA_GENERIC,
-    ATTN_CUDA_CODES,
-    ATTN_CUDA_FEW,
-    ATTN_CUDA_BACKWARD_GENERIC,
-    ATTN_CUDA_MERGES,
-    ATTN_CUDA_APPENDS,
-    ATTN_CUDA_MASKS,
-    ATTN_CUDA_STARTS,
-    ATTN_CUDA_ELEMENTWISE,
+#define ATTN_FAMILY(family, source) ATTN_CUDA_##family,
+#include "cuda/families.inc"
     ATTN_CUDA_FAMILIES
 } attn_cuda_family;
 
@@ -116,6 +83,7 @@ enum {
 #define ATTN_FORWARD_CODES(...) +1
 #define ATTN_FORWARD_FEW(...) +1
 #define ATTN_FORWARD_FEW_ON(...) +1
+#define ATTN_FORWARD_FEW_LINE(...) +1
 #define ATTN_FORWARD_FEW_SHARED(...) +1
 #define ATTN_FORWARD_FEW_FIND(...) +1
 #define ATTN_FORWARD_FEW_MERGE(...) +1
@@ -140,8 +108,6 @@ enum {
 #define ATTN_ELEMENTS(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"
-#define ATTN_FORWARD_FEW_LINE(...) +1
-#include "cuda/kernels_line.inc"
 };
 
 /* True for kernels of the forward pass in plain CUDA C. */

@@ -243,8 +243,8 @@ static void check_forward(call *c, input *in, attn_context *context)
     /* a size is told before there is memory, and of several faults the first that a call meets */
     const bool lacks_memory = run == ATTN_ERR_OUT_OF_MEMORY || !has_data(c);
     const bool both_refuse = status != ATTN_OK && run == ATTN_ERR_INVALID_ARGUMENT;
-    const bool bad_page = c->args.block_table.data &&
-                          run == ATTN_ERR_INVALID_ARGUMENT; /* members that the size leaves out */
+    /* entries of a table are looked at where a call reads them, not where it is sized */
+    const bool bad_page = c->args.block_table.data && run == ATTN_ERR_INVALID_ARGUMENT;
     REQUIRE(run == status || bad_page || (lacks_memory && (status == ATTN_OK || both_refuse)));
     REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' && views_unchanged(&c->all, true)));
     if (run == ATTN_OK) { /* once more, in a workspace of exactly the size asked for */

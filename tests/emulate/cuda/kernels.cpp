@@ -124,4 +124,3 @@
 #error "a source without entries"
 #endif
 #include "cuda/kernels.inc"
-#include "cuda/kernels_line.inc"

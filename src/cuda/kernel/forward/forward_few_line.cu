@@ -1,7 +1,7 @@
 /*
  * forward_few_line.cu: forward_few for up to 8 straight rows (attn_cuda_few.straight) without score
- * steps, for GPUs of sm_90 alone: keys side by side, and in pages of whole tiles of a warp. Nothing
- * is asked in a tile of what others may have, and there is half as much code.
+ * steps, for GPUs of sm_90 alone: keys side by side, and in pages of whole tiles of a warp. Tiles
+ * test for no option of other calls: they are half as much code.
  */
 #include "cuda/kernel/forward/few_run.cuh"
 
@@ -11,4 +11,4 @@
     {                                                                                       \
         few<FewShape<dtype, code, d, 8, warps, stages, loads>>(c);                          \
     }
-#include "cuda/kernels_line.inc"
+#include "cuda/kernels.inc"
