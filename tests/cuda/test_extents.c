@@ -99,11 +99,16 @@ static void test_no_sequences(void **state)
 {
     static int64_t starts[101];
     attn_forward_args args = args_of(ATTN_BF16, 0, TWO(31), 8, TWO(33), 64);
+    uint64_t bytes;
     (void)state;
     assert_forward(&args, ATTN_ERR_OVERFLOW, ATTN_OK);
     assert_backward(&args, ATTN_OK, ATTN_ERR_OVERFLOW); /* no gradient has elements */
     args.rope_base = 10000;
     assert_forward(&args, ATTN_ERR_OVERFLOW, ATTN_ERR_OVERFLOW);
+    args = args_of(ATTN_BF16, 2, 0, 4, 8, 64);
+    args.rope_base = 10000;
+    assert_int_equal(attn_forward_workspace(gpu, &args, &bytes), ATTN_OK);
+    assert_int_equal(bytes, 0); /* no row is rotated */
 
     args = args_of(ATTN_BF16, TWO(32), 0, 0, TWO(32), 64);
     assert_forward(&args, ATTN_ERR_OVERFLOW, ATTN_OK);
