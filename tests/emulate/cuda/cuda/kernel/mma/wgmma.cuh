@@ -1,10 +1,10 @@
 /*
  * wgmma.cuh: in place of src/cuda/kernel/mma/wgmma.cuh, on the emulated GPU. A product is computed
- * when it is issued: operands that change before the wait are not found. A step's 16 products are
- * summed in f64, which tensor cores do not.
+ * when it is issued (products.h): operands that change before the wait are not found.
  */
 #pragma once
 #include "halves.h"
+#include "products.h"
 
 namespace wgmma
 {
@@ -41,51 +41,16 @@ template <int N> inline void keep(const uint32_t (&)[N], uint32_t)
 {
 }
 
-/* Element k of row or column n of an operand. */
-template <bool BF16, bool ROWS_ALONG_K> inline float element(uint64_t operand, int n, int k)
-{
-    const uint32_t start = (uint32_t)operand << 4, chunk = (uint32_t)(operand >> 32 & 0xffff) << 4,
-                   eight = (uint32_t)(operand >> 48) << 4,
-                   plain = ROWS_ALONG_K
-                               ? start + n / 64 * chunk + k / 8 * eight + k % 8 * 128 + n % 64 * 2
-                               : start + n / 8 * eight + n % 8 * 128 + 2 * k,
-                   at = plain ^ (plain >> 7 & 7) << 4;
-    uint16_t bits;
-    memcpy(&bits, emulated::shared_at(at), sizeof bits);
-    return emulated::half_to_float<BF16>(bits);
-}
-
 template <bool BF16, int N> struct Product {
-    /* d += the rows of A of this thread, left[2][16], times B */
-    template <bool ROWS_ALONG_K>
-    static void add(float (&d)[N / 2], const float (&left)[2][16], uint64_t b, int accumulate)
-    {
-        const int first = 2 * (threadIdx.x % 4);
-        for (int column = 0; column < N / 4; column++) {
-            const int n = column / 2 * 8 + first + column % 2;
-            double sum[2] = {0, 0};
-            for (int k = 0; k < 16; k++) {
-                const double right = (double)element<BF16, ROWS_ALONG_K>(b, n, k);
-                sum[0] += (double)left[0][k] * right;
-                sum[1] += (double)left[1][k] * right;
-            }
-            for (int row = 0; row < 2; row++) {
-                float &to = d[column / 2 * 4 + 2 * row + column % 2];
-                to = (float)((accumulate ? (double)to : 0) + sum[row]);
-            }
-        }
-    }
-
+    /* d += A B of the warpgroup, of which A's rows and B's columns that this thread holds */
     template <int ROWS_ALONG_K = 0, int B_ROWS_ALONG_K = ROWS_ALONG_K>
     static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate)
     {
         const int thread = threadIdx.x % 128, row = thread / 32 * 16 + thread % 32 / 4;
         float left[2][16];
-        for (int k = 0; k < 16; k++) {
-            left[0][k] = element<BF16, ROWS_ALONG_K>(a, row, k);
-            left[1][k] = element<BF16, ROWS_ALONG_K>(a, row + 8, k);
-        }
-        add<B_ROWS_ALONG_K>(d, left, b, accumulate);
+        emulated::read_step(left[0], BF16, {a, ROWS_ALONG_K != 0}, row);
+        emulated::read_step(left[1], BF16, {a, ROWS_ALONG_K != 0}, row + 8);
+        emulated::multiply(d, N, left, BF16, {b, B_ROWS_ALONG_K != 0}, accumulate != 0);
     }
 
     struct words {
@@ -104,7 +69,7 @@ template <bool BF16, int N> struct Product {
                     emulated::half_of<BF16>(all[quad + k % 8 / 2].of[row + 2 * (k / 8)], k % 2);
             }
         }
-        add<ROWS_ALONG_K>(d, left, b, accumulate);
+        emulated::multiply(d, N, left, BF16, {b, ROWS_ALONG_K != 0}, accumulate != 0);
     }
 };
 
