@@ -27,7 +27,7 @@ extern const int panel_dims_count;
 
 /* Steps between numbers of keys: all numbers for some dimensions, a part for the others. */
 #ifdef SLOW
-enum { PANEL_STEP_ALL = 3, PANEL_STEP = 21 };
+enum { PANEL_STEP_ALL = SLOW, PANEL_STEP = 7 * SLOW };
 #else
 enum { PANEL_STEP_ALL = 1, PANEL_STEP = 7 };
 #endif
