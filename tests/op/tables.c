@@ -31,7 +31,8 @@ static void find_tables(bool same_bits)
         if (has_scalar_bits(&isas[i]) != same_bits) {
             continue;
         }
-#ifdef ONLY_EMULATED /* avx2 stands for scalar, which gives its bits in other builds, and is slow */
+#if defined(ONLY_EMULATED) || defined(ONLY_THREADS)
+        /* avx2 stands for scalar, which gives its bits in other builds, and is slow */
         if (strcmp(isas[i].name, "scalar") == 0 && (features & ATTN_CPU_AVX2) != 0) {
             continue;
         }
