@@ -113,8 +113,6 @@ static const attn_tensor *gradient(const attn_merge_backward_args *args, int64_t
     return tensors ? &tensors[i] : NULL;
 }
 
-static const char *const gradients[] = {"part_d_o", "part_d_lse"};
-
 /* Checks an optional gradient of part i. */
 static attn_status check_gradient(const attn_merge_backward_args *args, int64_t i, int of)
 {
@@ -124,36 +122,34 @@ static attn_status check_gradient(const attn_merge_backward_args *args, int64_t 
     if (!tensor || !attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    name_part(name, gradients[of], i);
+    name_part(name, of == 0 ? "part_d_o" : "part_d_lse", i);
     TRY(attn_check_tensor(name, tensor, of == 0 ? ATTN_FLOAT_TYPES : ATTN_WIDE_TYPES, true));
     name_part(like_name, of == 0 ? "part_o" : "part_lse", i);
     return attn_check_extents(name, tensor, like_name, of == 0 ? &f->part_o[i] : &f->part_lse[i],
                               4);
 }
 
-/* Refuses a gradient that overlaps an input or a gradient behind it. */
-static attn_status check_alone(const attn_merge_backward_args *args, int64_t i, int of)
+/* All tensors as a list (core/overlap.h): d_o, d_lse, then o, lse and their gradients of each
+ * part. */
+enum { FIRST_PART = 2, OF_PART = 4 };
+
+static const attn_tensor *list_tensors(const void *user, int64_t number, bool *output)
 {
-    const attn_merge_args *f = args->forward;
-    const attn_tensor *tensor = gradient(args, i, of);
-    char name[NAME];
-    if (!tensor) {
-        return ATTN_OK;
-    }
-    bool input = meets(tensor, &args->d_o, false) || meets(tensor, &args->d_lse, false),
-         output = false;
-    for (int64_t n = 0; n < f->parts; n++) {
-        input |= meets(tensor, &f->part_o[n], false) || meets(tensor, &f->part_lse[n], false);
-        for (int to = 0; to < 2; to++) {
-            const bool behind = n > i || (n == i && to > of);
-            const attn_tensor *other = behind ? gradient(args, n, to) : NULL;
-            output |= other && meets(tensor, other, false);
-        }
-    }
-    return input || output ? attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s overlaps %s",
-                                       name_part(name, gradients[of], i),
-                                       input ? "d_o, d_lse or a part" : "another gradient")
-                           : ATTN_OK;
+    const attn_merge_backward_args *args = user;
+    const int64_t part = (number - FIRST_PART) / OF_PART, of = (number - FIRST_PART) % OF_PART;
+    *output = number >= FIRST_PART && of >= 2;
+    return number < FIRST_PART ? (number == 0 ? &args->d_o : &args->d_lse)
+           : *output           ? gradient(args, part, (int)of - 2)
+           : of == 0           ? &args->forward->part_o[part]
+                               : &args->forward->part_lse[part];
+}
+
+static const char *name_tensor(char *name, int64_t number)
+{
+    static const char *const names[] = {"part_o", "part_lse", "part_d_o", "part_d_lse"};
+    const int64_t at = number - FIRST_PART;
+    return number < FIRST_PART ? number == 0 ? "d_o" : "d_lse"
+                               : name_part(name, names[at % OF_PART], at / OF_PART);
 }
 
 /* Checks all of them before overlaps, which are those of valid tensors. */
@@ -162,10 +158,12 @@ static attn_status check_gradients(const attn_merge_backward_args *args)
     for (int64_t i = 0; i < 2 * args->forward->parts; i++) {
         TRY(check_gradient(args, i / 2, (int)(i % 2)));
     }
-    for (int64_t i = 0; i < 2 * args->forward->parts; i++) {
-        TRY(check_alone(args, i / 2, (int)(i % 2)));
-    }
-    return ATTN_OK;
+    char name[NAME], other_name[NAME];
+    int64_t output, other;
+    return attn_overlap_find(list_tensors, args, FIRST_PART + OF_PART * args->forward->parts,
+                             &output, &other)
+               ? attn_fail_overlap(name_tensor(name, output), name_tensor(other_name, other))
+               : ATTN_OK;
 }
 
 attn_status attn_merge_backward(attn_context *context, const attn_merge_backward_args *args)

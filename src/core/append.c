@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "core/kv.h"
+#include "core/order.h"
 
 #include <string.h>
 
@@ -91,27 +92,60 @@ static bool next_page(const attn_problem *problem, int64_t *sequence, int64_t *c
     return false;
 }
 
-/* Checks that no page of new rows before this one has a row of it. */
-static attn_status check_page(const attn_problem *problem, const new_page *page)
+/* The page of new rows with a number of the walk, from 0. */
+static new_page page_at(const attn_problem *problem, int64_t number)
 {
     int64_t sequence = 0, column = 0;
-    new_page other;
-    while (next_page(problem, &sequence, &column, &other) &&
-           (other.sequence != page->sequence || other.column != page->column)) {
-        if (other.page == page->page && other.first < page->end && page->first < other.end) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                             "block_table[%lld][%lld] and [%lld][%lld] are both page %lld: new "
-                             "rows would be written over each other",
-                             (long long)other.sequence, (long long)other.column,
-                             (long long)page->sequence, (long long)page->column,
-                             (long long)page->page);
-        }
+    new_page page = {.sequence = 0};
+    while (next_page(problem, &sequence, &column, &page) && number-- > 0) {
     }
+    return page;
+}
+
+static attn_status refuse_pages(const attn_problem *problem, int64_t a, int64_t b)
+{
+    const new_page first = page_at(problem, a < b ? a : b),
+                   second = page_at(problem, a < b ? b : a);
+    return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                     "block_table[%lld][%lld] and [%lld][%lld] are both page %lld: new rows would "
+                     "be written over each other",
+                     (long long)first.sequence, (long long)first.column, (long long)second.sequence,
+                     (long long)second.column, (long long)first.page);
+}
+
+/* Checks that no two new rows are written to one row of the pool: rows of the pool in order. A pool
+ * whose rows cannot be counted has no elements. */
+static attn_status check_rows_of_pages(const attn_problem *problem)
+{
+    const int64_t size = problem->k.shape[1];
+    attn_stretch before = {.end = 0};
+    attn_order order;
+    int64_t rows;
+    if (__builtin_mul_overflow(problem->k.shape[0], size, &rows)) {
+        return ATTN_OK;
+    }
+    attn_order_begin(&order);
+    do {
+        int64_t sequence = 0, column = 0;
+        new_page page;
+        for (int64_t i = 0; next_page(problem, &sequence, &column, &page); i++) {
+            const uint64_t row = (uint64_t)(page.page * size);
+            attn_order_offer(
+                &order, (attn_stretch){row + (uint64_t)page.first, row + (uint64_t)page.end, i});
+        }
+        attn_order_sort(&order);
+        for (int i = 0; i < order.count; before = order.held[i++]) {
+            if (order.held[i].low < before.end) {
+                return refuse_pages(problem, before.number, order.held[i].number);
+            }
+        }
+    } while (attn_order_next(&order));
     return ATTN_OK;
 }
 
 /* Checks that no two new rows are written to one row of the pool: a walk over all pages of new rows
- * for each range of the pool that has any, with a bit for each page of the range. */
+ * for each range of the pool that has any, with a bit for each page of the range. Only where a page
+ * has rows of several entries the rows themselves are looked at. */
 static attn_status check_places(const attn_problem *problem)
 {
     enum { RANGE = 1 << 15 };
@@ -127,7 +161,7 @@ static attn_status check_places(const attn_problem *problem)
                 next = page.page < next ? page.page : next;
             } else if (at >= 0) {
                 if (seen[at / 64] >> at % 64 & 1) {
-                    TRY(check_page(problem, &page));
+                    return check_rows_of_pages(problem);
                 }
                 seen[at / 64] |= UINT64_C(1) << at % 64;
             }

@@ -4,6 +4,7 @@
 #include "core/overlap.h"
 #include "core/codes.h"
 #include "core/error.h"
+#include "core/order.h"
 #include <string.h>
 
 /* The bytes that a tensor spans, low .. high-1. */
@@ -99,6 +100,114 @@ bool attn_elements_may_meet(const attn_tensor *tensor)
         reach += (tensor->shape[next] - 1) * distance(tensor, next);
         done |= 1 << next;
     }
+    return false;
+}
+
+/* ---- of many tensors ------------------------------------------------------------------------- */
+
+/* Stretches of a tensor: all of it if it has no gaps, else three elements. A whole one meets every
+ * stretch that it shares a byte with; of elements, only first ones meet. */
+enum { WHOLE, FIRST, LOWEST, HIGHEST, PARTS };
+
+typedef struct many {
+    attn_overlap_list *list;
+    const void *user;
+    int64_t count;
+} many;
+
+static const attn_tensor *tensor_of(const many *all, int64_t number, bool *output)
+{
+    return all->list(all->user, number / PARTS, output);
+}
+
+static void offer_tensors(const many *all, attn_order *order)
+{
+    for (int64_t i = 0; i < all->count; i++) {
+        bool output;
+        span s;
+        const attn_tensor *tensor = all->list(all->user, i, &output);
+        if (!tensor || !find_span(&s, "", tensor)) {
+            continue;
+        }
+        if (has_no_gaps(tensor)) {
+            attn_order_offer(order, (attn_stretch){s.low, s.high, i * PARTS + WHOLE});
+            continue;
+        }
+        const uintptr_t at[] = {(uintptr_t)tensor->data, s.low, s.high - 1};
+        for (int part = FIRST; part < PARTS; part++) {
+            attn_order_offer(
+                order, (attn_stretch){at[part - FIRST], at[part - FIRST] + 1, i * PARTS + part});
+        }
+    }
+}
+
+/* Of the stretches before the one at hand those that end last: [0] of inputs, [1] of outputs; of
+ * whole tensors, of elements, of first elements. */
+typedef struct met {
+    attn_stretch whole[2], element[2], first[2];
+} met;
+
+static bool reaches(const attn_stretch *before, const attn_stretch *at)
+{
+    return at->low < before->end;
+}
+
+static void keep(attn_stretch *last, const attn_stretch *at)
+{
+    *last = at->end > last->end ? *at : *last;
+}
+
+/* Finds a stretch before this one that meets it, of an output or of any tensor if this is one. */
+static const attn_stretch *find_met(const met *m, const attn_stretch *at, bool output)
+{
+    const int64_t part = at->number % PARTS;
+    for (int of = output ? 0 : 1; of < 2; of++) {
+        if (reaches(&m->whole[of], at)) {
+            return &m->whole[of];
+        }
+        if (part == WHOLE && reaches(&m->element[of], at)) {
+            return &m->element[of];
+        }
+        if (part == FIRST && reaches(&m->first[of], at)) {
+            return &m->first[of];
+        }
+    }
+    return NULL;
+}
+
+static void add_met(met *m, const attn_stretch *at, bool output)
+{
+    const int64_t part = at->number % PARTS;
+    keep(part == WHOLE ? &m->whole[output] : &m->element[output], at);
+    if (part == FIRST) {
+        keep(&m->first[output], at);
+    }
+}
+
+bool attn_overlap_find(attn_overlap_list *list, const void *user, int64_t count, int64_t *output,
+                       int64_t *other)
+{
+    const many all = {list, user, count};
+    met m = {.whole = {{0}}};
+    attn_order order;
+    attn_order_begin(&order);
+    do {
+        offer_tensors(&all, &order);
+        attn_order_sort(&order);
+        for (int i = 0; i < order.count; i++) {
+            const attn_stretch *at = &order.held[i];
+            bool is_output, output_before;
+            (void)tensor_of(&all, at->number, &is_output);
+            const attn_stretch *before = find_met(&m, at, is_output);
+            if (before) {
+                (void)tensor_of(&all, before->number, &output_before);
+                *output = (output_before ? before : at)->number / PARTS;
+                *other = (output_before ? at : before)->number / PARTS;
+                return true;
+            }
+            add_met(&m, at, is_output);
+        }
+    } while (attn_order_next(&order));
     return false;
 }
 

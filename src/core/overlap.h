@@ -12,6 +12,13 @@
 /* Of validated tensors. Absent ones and those without elements overlap nothing. */
 bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
 
+/* A tensor of a list by its number, or NULL; *output: whether it is one. */
+typedef const attn_tensor *attn_overlap_list(const void *user, int64_t number, bool *output);
+
+/* Of a list's tensors 0 .. count-1, finds an output that overlaps another tensor, and that. */
+bool attn_overlap_find(attn_overlap_list *list, const void *user, int64_t count, int64_t *output,
+                       int64_t *other);
+
 /* The error of two tensors that overlap. */
 attn_status attn_fail_overlap(const char *output, const char *other);
 

@@ -7,6 +7,7 @@
 #include "steps.h"
 
 #include <stdio.h>
+#include <time.h>
 
 static steps open_steps(const char *line, const rotation *r)
 {
@@ -241,6 +242,37 @@ static void test_one_row_for_two_of_many(void **state)
     assert_non_null(strstr(attn_last_error(), "are both page 200000"));
 }
 
+/* Sequences behind each other in one page, by left padding: a comparison of all pairs would take
+ * half a minute. */
+static void test_many_in_one_page(void **state)
+{
+    enum { MANY = 50000 };
+    static float pool[MANY], q[MANY], o[MANY], news[MANY];
+    static int32_t table[MANY], used[MANY], pad[MANY];
+    attn_forward_args a = {.struct_size = sizeof a};
+    (void)state;
+    a.q = a.o = a.k_new = attn_tensor_bshd(q, ATTN_F32, MANY, 1, 1, 1);
+    a.o.data = o, a.k_new.data = news;
+    a.k = a.v = attn_tensor_bshd(pool, ATTN_F32, 1, MANY, 1, 1);
+    a.block_table = attn_tensor_bshd(table, ATTN_I32, MANY, 1, 1, 1);
+    a.seqused_k = attn_tensor_bshd(used, ATTN_I32, MANY, 1, 1, 1);
+    a.leftpad_k = attn_tensor_bshd(pad, ATTN_I32, MANY, 1, 1, 1);
+    for (int i = 0; i < MANY; i++) {
+        pad[i] = (int)(INT64_C(7919) * i % MANY), used[i] = pad[i] + 1;
+        news[i] = (float)i;
+    }
+    const clock_t begin = clock();
+    assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+    for (int i = 0; i < MANY; i++) {
+        assert_true(pool[pad[i]] == (float)i && o[i] == pool[pad[i]]);
+    }
+    pad[40000] = pad[49999], used[40000] = used[49999];
+    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(attn_last_error(), "block_table[40000][0] and [49999][0] are both page"));
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+}
+
 /* Q is rotated alone: rows before position 0 are refused, those that q_origin places are not, be
  * they more than the keys. */
 static void test_rows_without_keys(void **state)
@@ -273,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_rows_without_keys),
         cmocka_unit_test(test_one_row_for_two),
         cmocka_unit_test(test_one_row_for_two_of_many),
+        cmocka_unit_test(test_many_in_one_page),
         cmocka_unit_test(test_angles_of_each_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

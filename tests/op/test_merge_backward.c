@@ -1,11 +1,15 @@
 /*
  * test_merge_backward.c: gradients through attn_merge: central differences of the library's own
  * merge in f64; empty parts; types; a split training step against one over all keys; wrong
- * arguments.
+ * arguments, and overlaps among many parts.
  */
+#include "core/overlap.h"
 #include "grad_trial.h"
 #include "oracle.h"
 #include "tables.h"
+
+#include <stdlib.h>
+#include <time.h>
 
 enum { B = 2, NQ = 3, HEADS = 2, DV = 5, PARTS = 3, ROWS = B * NQ * HEADS, SIZE = ROWS * DV };
 
@@ -263,15 +267,122 @@ static void test_misuse(void **state)
     REFUSED(test.t_d_o[2].dtype = ATTN_I32,
             "part_d_o[2].dtype = 6 (i32), must be f64, f32, f16 or bf16");
     REFUSED(test.t_d_lse[2].dtype = ATTN_F16, "part_d_lse[2].dtype = 3 (f16), must be f64 or f32");
-    REFUSED(test.t_d_o[1].data = test.o[1], "part_d_o[1] overlaps d_o, d_lse or a part");
-    REFUSED(test.t_d_lse[1].data = test.d_lse, "part_d_lse[1] overlaps");
-    REFUSED(test.t_d_o[0].data = test.o[2], "part_d_o[0] overlaps d_o, d_lse or a part");
-    REFUSED(test.t_d_lse[0].data = test.lse[1], "part_d_lse[0] overlaps d_o, d_lse or a part");
-    REFUSED(test.t_d_o[2].data = test.part_d_o[1], "part_d_o[1] overlaps another gradient");
-    REFUSED(test.t_d_o[2].data = test.part_d_o[0], "part_d_o[0] overlaps another gradient");
-    REFUSED(test.t_d_lse[2].data = test.part_d_lse[0], "part_d_lse[0] overlaps another gradient");
-    REFUSED(test.t_d_lse[1].data = test.part_d_o[0], "part_d_o[0] overlaps another gradient");
-    REFUSED(test.t_d_o[2].data = test.part_d_lse[1], "part_d_lse[1] overlaps another gradient");
+    REFUSED(test.t_d_o[1].data = test.o[1],
+            "part_d_o[1] and part_o[1] overlap: outputs must not share memory");
+    REFUSED(test.t_d_lse[1].data = test.d_lse, "part_d_lse[1] and d_lse overlap");
+    REFUSED(test.t_d_o[0].data = test.o[2], "part_d_o[0] and part_o[2] overlap");
+    REFUSED(test.t_d_lse[0].data = test.lse[1], "part_d_lse[0] and part_lse[1] overlap");
+    REFUSED(test.t_d_o[2].data = test.part_d_o[1], "part_d_o[1] and part_d_o[2] overlap");
+    REFUSED(test.t_d_o[2].data = test.part_d_o[0], "part_d_o[0] and part_d_o[2] overlap");
+    REFUSED(test.t_d_lse[2].data = test.part_d_lse[0], "part_d_lse[0] and part_d_lse[2] overlap");
+    REFUSED(test.t_d_lse[1].data = test.part_d_o[0], "part_d_o[0] and part_d_lse[1] overlap");
+    REFUSED(test.t_d_o[2].data = test.part_d_lse[1], "part_d_lse[1] and part_d_o[2] overlap");
+}
+
+/* ---- many parts ------------------------------------------------------------------------------ */
+
+static uint32_t draw(uint32_t *state, uint32_t below)
+{
+    *state = *state * 1664525 + 1013904223;
+    return (uint32_t)((uint64_t)*state * below >> 32);
+}
+
+/* A view of few elements, with gaps or without, some of its strides negative. */
+static attn_tensor draw_view(uint32_t *state, float *memory, uint32_t size)
+{
+    attn_tensor t = attn_tensor_bshd(memory + 64 + draw(state, size), ATTN_F32, 1, 1,
+                                     1 + draw(state, 3), 1 + draw(state, 4));
+    t.stride[2] = t.shape[3] * (1 + draw(state, 2));
+    t.stride[3] = 1 + draw(state, 2);
+    t.stride[2 + draw(state, 2)] *= draw(state, 4) == 0 ? -1 : 1;
+    return t;
+}
+
+enum { MOST_VIEWS = 1500 };
+
+typedef struct views {
+    attn_tensor view[MOST_VIEWS];
+    bool output[MOST_VIEWS];
+} views;
+
+static const attn_tensor *list_views(const void *user, int64_t number, bool *output)
+{
+    const views *v = user;
+    *output = v->output[number];
+    return number % 7 == 3 ? NULL : &v->view[number];
+}
+
+static bool find_by_pairs(const views *v, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t n = 0; v->output[i] && n < count; n++) {
+            if (n != i && i % 7 != 3 && n % 7 != 3 &&
+                attn_tensors_overlap(&v->view[i], &v->view[n])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The search in order finds an overlap where pairs have one: crowds of few and of many views, in
+ * little memory and in much. */
+static void test_search(void **state)
+{
+    enum { ELEMENTS = 1 << 22, TURNS = 400 };
+    float *memory = malloc((ELEMENTS + 128) * sizeof *memory);
+    views *v = malloc(sizeof *v);
+    uint32_t seed = 1;
+    int found = 0;
+    (void)state;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const uint32_t count = turn % 50 == 0 ? MOST_VIEWS : 2 + draw(&seed, 12);
+        const uint32_t size = turn % 50 == 0 ? ELEMENTS : 8 * count;
+        for (uint32_t i = 0; i < count; i++) {
+            v->view[i] = draw_view(&seed, memory, size);
+            v->output[i] = draw(&seed, 4) == 0;
+        }
+        int64_t output = 0, other = 0;
+        const bool want = find_by_pairs(v, count);
+        assert_int_equal(attn_overlap_find(list_views, v, count, &output, &other), want);
+        assert_true(!want || (v->output[output] && output != other &&
+                              attn_tensors_overlap(&v->view[output], &v->view[other])));
+        found += want;
+    }
+    assert_in_range(found, TURNS / 5, TURNS * 4 / 5);
+    free(memory);
+    free(v);
+}
+
+/* Overlaps of all pairs would take minutes. */
+static void test_many_parts(void **state)
+{
+    enum { MANY = 20000 };
+    float *x = calloc(4 * MANY + 2, sizeof *x);
+    attn_tensor *t = malloc(4 * MANY * sizeof *t);
+    attn_merge_args merge = {
+        .struct_size = sizeof merge, .parts = MANY, .part_o = t, .part_lse = t + MANY};
+    attn_merge_backward_args args = {
+        .struct_size = sizeof args,
+        .forward = &merge,
+        .d_o = attn_tensor_bshd(x + 4 * MANY, ATTN_F32, 1, 1, 1, 1),
+        .d_lse = attn_tensor_bshd(x + 4 * MANY + 1, ATTN_F32, 1, 1, 1, 1),
+        .part_d_o = t + 2 * MANY,
+        .part_d_lse = t + 3 * MANY,
+    };
+    (void)state;
+    for (int i = 0; i < 4 * MANY; i++) {
+        t[i] = attn_tensor_bshd(x + i / MANY * MANY + i % MANY * 7919 % MANY, ATTN_F32, 1, 1, 1, 1);
+    }
+    const clock_t begin = clock();
+    assert_int_equal(attn_merge_backward(NULL, &args), ATTN_OK);
+    t[3 * MANY - 5].data = t[4 * MANY - 9].data;
+    assert_int_equal(attn_merge_backward(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "part_d_lse[19991] and part_d_o[19995] overlap: outputs "
+                                           "must not share memory with other tensors");
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+    free(x);
+    free(t);
 }
 
 int main(void)
@@ -282,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_types_and_absence),
         cmocka_unit_test(test_split_step),
         cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_many_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
