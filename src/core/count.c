@@ -82,6 +82,13 @@ static attn_tile_count count_at(const attn_count_place *place, int64_t index)
     return count_row(&mask, place->s->nk, place->tiling->keys);
 }
 
+/* Rows of tiles from `index` on in the same queries, whose tiles are alike. */
+static int64_t alike_rows(const attn_count_place *place, int64_t index)
+{
+    const attn_tiling *t = place->tiling;
+    return attn_clamp((t->fold - index * t->rows % t->fold) / t->rows, 1, INT64_MAX);
+}
+
 /* Rows of tiles from `index` on before the next query where a bound of the keys begins or ceases to
  * move with the queries; 0 beside such a query. */
 static int64_t even_rows(const attn_count_place *place, int64_t index)
@@ -134,14 +141,15 @@ static void add_series(int64_t *sum, int64_t first, int64_t growth, int64_t peri
     }
 }
 
-static attn_tile_count count_period(const attn_count_place *place, int64_t index, int64_t period)
+static attn_tile_count count_rows(const attn_count_place *place, int64_t index, int64_t rows)
 {
     attn_tile_count sum = {0};
-    for (int64_t i = index; i < index + period; i++) {
-        attn_tile_count one = count_at(place, i);
-        add_series(&sum.full, one.full, 0, 1, 1);
-        add_series(&sum.partial, one.partial, 0, 1, 1);
-        add_series(&sum.skipped, one.skipped, 0, 1, 1);
+    for (int64_t i = index, alike; i < index + rows; i += alike) {
+        const attn_tile_count one = count_at(place, i);
+        alike = attn_clamp(alike_rows(place, i), 1, index + rows - i);
+        add_series(&sum.full, one.full, 0, alike, 1);
+        add_series(&sum.partial, one.partial, 0, alike, 1);
+        add_series(&sum.skipped, one.skipped, 0, alike, 1);
     }
     return sum;
 }
@@ -158,10 +166,10 @@ void attn_count_tiles(attn_tile_count *count, const attn_problem *problem,
     for (int64_t index = 0; index < all;) {
         int64_t periods = even_rows(&place, index) / period;
         const bool many = periods > 2;
-        const int64_t span = many ? period : 1;
-        attn_tile_count one = count_period(&place, index, span), next = one;
+        const int64_t span = many ? period : alike_rows(&place, index);
+        attn_tile_count one = count_rows(&place, index, span), next = one;
         if (many) {
-            next = count_period(&place, index + span, span);
+            next = count_rows(&place, index + span, span);
         }
         periods = many ? periods : 1;
         add_series(&count->full, one.full, next.full - one.full, periods, times);
