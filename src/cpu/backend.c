@@ -145,12 +145,11 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
 /* ---- backward -------------------------------------------------------------------------------- */
 
 static attn_status make_backward(const attn_cpu_device *device, const attn_gradients *grads,
-                                 attn_grad_plan *plan, int32_t *threads)
+                                 attn_grad_plan *plan)
 {
     attn_machine machine;
     attn_host host;
     TRY(attn_cpu_machine(device, &machine));
-    *threads = machine.threads;
     attn_host_leave(&host);
     attn_status status = attn_cpu_plan_backward(plan, grads, &machine);
     attn_host_return(&host);
@@ -160,8 +159,9 @@ static attn_status make_backward(const attn_cpu_device *device, const attn_gradi
 static attn_status backward_plan(const void *device, const attn_gradients *grads, attn_plan *out)
 {
     attn_grad_plan plan;
-    TRY(make_backward(device, grads, &plan, &out->threads));
+    TRY(make_backward(device, grads, &plan));
     describe_kernel(device, plan.table, out);
+    out->threads = plan.threads;
     out->key_block = plan.table->grad->key_tile;
     out->workspace_bytes = plan.workspace_bytes;
     attn_cpu_backward_costs(&plan, grads, out);
@@ -172,8 +172,7 @@ static attn_status backward_workspace(const void *device, const attn_gradients *
                                       uint64_t *bytes)
 {
     attn_grad_plan plan;
-    int32_t threads;
-    TRY(make_backward(device, grads, &plan, &threads));
+    TRY(make_backward(device, grads, &plan));
     *bytes = plan.workspace_bytes;
     return ATTN_OK;
 }
@@ -184,8 +183,7 @@ static attn_status backward_run(const void *device, const attn_gradients *grads,
     const attn_cpu_device *cpu = device;
     attn_grad_plan plan;
     attn_workspace workspace;
-    int32_t threads;
-    TRY(make_backward(cpu, grads, &plan, &threads));
+    TRY(make_backward(cpu, grads, &plan));
     uint64_t bytes = attn_handed_in(call, plan.workspace_bytes);
     TRY(attn_gradients_overlaps(grads, call->workspace, bytes));
     if (plan.workspace_bytes > 0) {

@@ -3,8 +3,10 @@
  * on the order of tasks, on which thread runs which, or on how many there are.
  */
 #include "call.h"
+#include "grad_runs.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* State shared by the executors below; user points to one of these. */
@@ -240,11 +242,75 @@ static void test_scratch_of_the_last_thread(void **state)
     }
 }
 
+/* Gradients on so many threads, with a workspace of exactly the size that is asked for, which is
+ * returned. Their bits are those of `want`, or become them. */
+static uint64_t run_gradients(const problem_tensors *tensors, int32_t threads, loop_function *loop,
+                              unsigned char **want)
+{
+    team t = {.threads = threads};
+    attn_context *context = context_on(&t, loop);
+    attn_backward_args args = tensors->grad;
+    guarded_region workspace;
+    size_t bytes;
+    assert_int_equal(attn_backward_workspace(context, &args, &args.workspace_bytes), ATTN_OK);
+    assert_true(region_create(&workspace, args.workspace_bytes, PLACE_GUARD_AFTER));
+    args.workspace = workspace.first;
+    assert_int_equal(attn_backward(context, &args), ATTN_OK);
+    unsigned char *now = grad_runs_copy(&args, &bytes);
+    *want = *want ? *want : now;
+    assert_memory_equal(now, *want, bytes);
+    if (now != *want) {
+        free(now);
+    }
+    region_free(&workspace);
+    attn_context_destroy(context);
+    return args.workspace_bytes;
+}
+
+/* The same for each loop of gradients. Threads without a task have no scratch: the workspace stops
+ * growing at `busy` threads. */
+static void test_scratch_of_gradients(void **state)
+{
+    static const struct {
+        const char *line;
+        int32_t busy;
+    } cases[] = {
+        {"hq=2 nq=1 nk=3 d=8", 2},
+        {"hq=1 nq=3 nk=5 d=16 dtype=bf16 causal=1", 1},
+        {"b=2 hq=4 hkv=2 nq=37 nk=90 d=16 bias=qk d_bias=f32 alibi=h d_alibi=1", 8},
+        {"hq=3 nq=100 nk=20 d=8 bias=hqk d_bias=f32", 0},
+        {"b=2 hq=3 nq=70 nk=20 d=8 bias=h d_bias=f32 sinks=h d_sinks=1", 0},
+        {"lens_q=3,70,0,1 lens_k=9,80,3,0 hq=4 hkv=2 d=8 dtype=f16 bias=hk d_bias=f32", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        problem_spec problem;
+        problem_tensors tensors;
+        char line[256], sentence[256];
+        unsigned char *want = NULL;
+        uint64_t full = 0;
+        snprintf(line, sizeof line, "%s pass=backward", cases[i].line);
+        assert_true(problem_parse(line, &problem, sentence, sizeof sentence));
+        assert_true(problem_tensors_create(&problem, PLACE_GUARD_AFTER, &tensors));
+        assert_int_equal(attn_forward(NULL, &tensors.args), ATTN_OK);
+        for (int32_t threads = 1; threads <= 64; threads += threads < 9 ? 1 : 11) {
+            const uint64_t bytes =
+                run_gradients(&tensors, threads, backwards_on_the_last_thread, &want);
+            (void)run_gradients(&tensors, threads, in_turn, &want);
+            full = threads == cases[i].busy ? bytes : full;
+            assert_true(full == 0 || bytes == full);
+        }
+        free(want);
+        problem_tensors_free(&tensors);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_executor_gives_the_same_bits),
         cmocka_unit_test(test_scratch_of_the_last_thread),
+        cmocka_unit_test(test_scratch_of_gradients),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_most_threads),
         cmocka_unit_test(test_threads_that_change),

@@ -326,7 +326,7 @@ static void pass_task(const void *arg, int64_t index, int32_t thread)
     const attn_schedule schedule = schedule_of(job);
     attn_item item = attn_schedule_item(&schedule, &job->grads->problem, index);
     attn_grad_item work;
-    attn_grad_item_init(&work, job->plan, job->grads, job->workspace, thread);
+    attn_grad_item_init(&work, job, attn_grad_scratch(job, index, thread));
     work.seq = attn_problem_sequence(work.problem, item.sequence);
     work.kv_head = item.kv_head;
     work.d_scores = pass->d_scores;
@@ -369,7 +369,8 @@ void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *grads,
             fill_table(pass, &grads->problem,
                        (int64_t *)(void *)(job.workspace + pass->items_offset));
         }
-        attn_tasks_run(executor, pass->schedule.items, pass_task, &job, plan->table);
+        job.tasks = pass->schedule.items;
+        attn_tasks_run(executor, job.tasks, pass_task, &job, plan->table);
     }
     attn_grad_bias_finish(plan, grads, executor, workspace);
     attn_grad_shared_bias(plan, grads, executor, workspace);

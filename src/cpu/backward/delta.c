@@ -53,8 +53,7 @@ static void rows_task(const void *arg, int64_t index, int32_t thread)
     const attn_problem *problem = &job->grads->problem;
     const attn_tensor *tensor = &job->grads->d_o;
     const attn_ukernel *table = job->plan->rows_table;
-    char *scratch =
-        job->workspace + job->plan->scratch_offset + (uint64_t)thread * job->plan->map.total;
+    char *scratch = attn_grad_scratch(job, index, thread);
     char *o = scratch + job->plan->map.row_o, *d_o = scratch + job->plan->map.row_d_o,
          *dots = scratch + job->plan->map.lse;
     for (int64_t strip = index * TASK_STRIPS; strip < (index + 1) * TASK_STRIPS; strip++) {
@@ -91,10 +90,16 @@ static void rows_task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
+int64_t attn_grad_delta_tasks(const attn_grad_plan *plan)
+{
+    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_table->strip;
+    return (plan->rows + task_rows - 1) / task_rows;
+}
+
 void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *grads,
                      const attn_executor *executor, char *workspace)
 {
-    const attn_grad_job job = {.plan = plan, .grads = grads, .workspace = workspace};
-    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_table->strip;
-    attn_tasks_run(executor, (plan->rows + task_rows - 1) / task_rows, rows_task, &job, NULL);
+    const attn_grad_job job = {
+        .plan = plan, .grads = grads, .workspace = workspace, .tasks = attn_grad_delta_tasks(plan)};
+    attn_tasks_run(executor, job.tasks, rows_task, &job, NULL);
 }

@@ -29,6 +29,8 @@
  *     sums           double [key_block + 1][row_block]   sums of dS; only if a bias is shared
  *     key_sums       double [keys][chains]           of each key sum (cpu/backward/bias.c)
  *
+ * Threads that find no task have none.
+ *
  * dqt makes the workspace grow with the number of rows, times the logarithm of the number of
  * segments: an item of all gradients has all rows of a KV head.
  */
@@ -292,8 +294,17 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
     total->overflow |= arena.overflow;
 }
 
-static void map_workspace(attn_grad_plan *plan, const attn_problem *problem,
-                          const attn_machine *machine, attn_arena *arena)
+/* Tasks of the longest loop whose tasks have scratch. */
+static int64_t longest_loop(const attn_grad_plan *plan, const attn_gradients *grads)
+{
+    int64_t tasks = max64(attn_grad_delta_tasks(plan), attn_grad_shared_tasks(plan, grads));
+    for (int i = 0; i < plan->passes; i++) {
+        tasks = max64(tasks, plan->pass[i].schedule.items);
+    }
+    return tasks;
+}
+
+static void map_workspace(attn_grad_plan *plan, const attn_problem *problem, attn_arena *arena)
 {
     const uint64_t real = (uint64_t)plan->table->real_size;
     for (int i = 0; i < plan->passes; i++) {
@@ -309,8 +320,7 @@ static void map_workspace(attn_grad_plan *plan, const attn_problem *problem,
         arena, attn_fold_owners(&plan->fold) * plan->fold.chunks, plan->fold.span, sizeof(double));
     plan->cells = attn_cells_plan(problem, arena, &plan->cells_offset);
     map_scratch(plan, problem, arena);
-    /* the executor may use any of the machine's thread numbers */
-    plan->scratch_offset = attn_arena_take(arena, (int64_t)plan->map.total, machine->threads, 1);
+    plan->scratch_offset = attn_arena_take(arena, (int64_t)plan->map.total, plan->threads, 1);
 }
 
 /* Tables with products of their own take dO in the type of Q only. */
@@ -342,6 +352,7 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     *plan = (attn_grad_plan){
         .table = table(machine->isa, grads),
         .rows_table = problem->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
+        .threads = 1,
     };
     const int64_t pad = plan->table->grad->vector > plan->table->granule ? plan->table->grad->vector
                                                                          : plan->table->granule;
@@ -363,6 +374,7 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     plan_passes(plan, grads, machine);
     plan_sums(plan, problem);
     attn_arena arena = {0};
-    map_workspace(plan, problem, machine, &arena);
+    plan->threads = (int32_t)max64(min64(longest_loop(plan, grads), machine->threads), 1);
+    map_workspace(plan, problem, &arena);
     return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }

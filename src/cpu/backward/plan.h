@@ -58,7 +58,8 @@ typedef struct attn_grad_plan {
     uint64_t lse_offset, delta_offset; /* real [rows] in the workspace */
     attn_cells cells;                  /* of the mask tensor */
     uint64_t cells_offset;             /* place of the cells in the workspace */
-    uint64_t scratch_offset;           /* of thread 0 in the workspace */
+    int32_t threads;                   /* that find tasks, each with scratch */
+    uint64_t scratch_offset;           /* of the first of them in the workspace */
     attn_grad_map map;
     uint64_t workspace_bytes;
 } attn_grad_plan;
@@ -75,8 +76,16 @@ typedef struct attn_grad_job {
     const attn_grad_plan *plan;
     const attn_gradients *grads;
     char *workspace;
-    int part; /* index of the pass, or of the key sum */
+    int part;      /* index of the pass, or of the key sum */
+    int64_t tasks; /* of the loop, if they have scratch */
 } attn_grad_job;
+
+/* Scratch of a task. An executor may give few tasks to any of its thread numbers. */
+static inline char *attn_grad_scratch(const attn_grad_job *job, int64_t index, int32_t thread)
+{
+    const int64_t place = job->tasks <= job->plan->threads ? index : thread;
+    return job->workspace + job->plan->scratch_offset + (uint64_t)place * job->plan->map.total;
+}
 
 /* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
 attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *grads,
@@ -85,6 +94,11 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
 /* Sets items, rows_per_item, tiles, operations and bytes of *out, which are 0. */
 void attn_cpu_backward_costs(const attn_grad_plan *plan, const attn_gradients *grads,
                              attn_plan *out);
+
+/* Tasks of the loops with scratch beside the passes: rows (delta.c), and a shared bias
+ * (shared_bias.c), 0 if there is none. */
+int64_t attn_grad_delta_tasks(const attn_grad_plan *plan);
+int64_t attn_grad_shared_tasks(const attn_grad_plan *plan, const attn_gradients *grads);
 
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *problem,

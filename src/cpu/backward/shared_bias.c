@@ -200,10 +200,18 @@ static void run_item(fold_item *item)
 }
 
 /* Row blocks of one (batch, head) of the shape. */
-static int64_t blocks_of(const attn_grad_job *job)
+static int64_t blocks_of(const attn_grad_plan *plan, const attn_gradients *grads)
 {
-    const int64_t rows = job->plan->table->grad->row_block;
-    return (job->grads->d_bias.shape[2] + rows - 1) / rows;
+    const int64_t rows = plan->table->grad->row_block;
+    return (grads->d_bias.shape[2] + rows - 1) / rows;
+}
+
+int64_t attn_grad_shared_tasks(const attn_grad_plan *plan, const attn_gradients *grads)
+{
+    const int64_t *shape = grads->d_bias.shape;
+    return plan->fold.chunks > 0 ? attn_fold_owners(&plan->fold) * plan->fold.chunks
+           : plan->shared_bias   ? shape[0] * shape[1] * blocks_of(plan, grads)
+                                 : 0;
 }
 
 /* A row block of one (batch, head) of the shape. */
@@ -212,14 +220,14 @@ typedef struct place {
 } place;
 
 /* Computes the sums of a block, to their places or into the sums of a fold. */
-static void run_block(const attn_grad_job *job, int32_t thread, place at, double *folded)
+static void run_block(const attn_grad_job *job, char *scratch, place at, double *folded)
 {
     const attn_tensor *out = &job->grads->d_bias;
     const int64_t rows = job->plan->table->grad->row_block;
     fold_item item = {.b = at.b, .h = at.h, .per_key = out->shape[3] != 1, .folded = folded};
     item.queries.lo = at.block * rows;
     item.queries.hi = min64(item.queries.lo + rows, out->shape[2]);
-    attn_grad_item_init(&item.run, job->plan, job->grads, job->workspace, thread);
+    attn_grad_item_init(&item.run, job, scratch);
     item.run.natural = true, item.run.factor = 1;
     run_item(&item);
 }
@@ -228,9 +236,9 @@ static void run_block(const attn_grad_job *job, int32_t thread, place at, double
 static void sum_task(const void *arg, int64_t index, int32_t thread)
 {
     const attn_grad_job *job = arg;
-    const int64_t heads = job->grads->d_bias.shape[1], blocks = blocks_of(job);
-    run_block(job, thread, (place){index / blocks / heads, index / blocks % heads, index % blocks},
-              NULL);
+    const int64_t heads = job->grads->d_bias.shape[1], blocks = blocks_of(job->plan, job->grads);
+    run_block(job, attn_grad_scratch(job, index, thread),
+              (place){index / blocks / heads, index / blocks % heads, index % blocks}, NULL);
 }
 
 /* ---- elements that share memory -------------------------------------------------------------- */
@@ -241,7 +249,8 @@ static void fold_task(const void *arg, int64_t index, int32_t thread)
     const attn_grad_job *job = arg;
     const attn_fold *fold = &job->plan->fold;
     const int64_t chunk = index % fold->chunks, owner = index / fold->chunks,
-                  blocks = blocks_of(job);
+                  blocks = blocks_of(job->plan, job->grads);
+    char *const scratch = attn_grad_scratch(job, index, thread);
     const attn_fold_part part = attn_fold_owner(fold, &job->grads->d_bias, owner);
     double *const sums = attn_fold_sums(fold, job->workspace, owner, chunk);
     memset(sums, 0, (size_t)fold->span * sizeof *sums);
@@ -249,7 +258,7 @@ static void fold_task(const void *arg, int64_t index, int32_t thread)
         for (int64_t h = part.h; h < part.h_end; h++) {
             for (int64_t i = blocks * chunk / fold->chunks; i < blocks * (chunk + 1) / fold->chunks;
                  i++) {
-                run_block(job, thread, (place){b, h, i}, sums);
+                run_block(job, scratch, (place){b, h, i}, sums);
             }
         }
     }
@@ -265,14 +274,15 @@ static void fold_store_task(const void *arg, int64_t owner, int32_t thread)
 void attn_grad_shared_bias(const attn_grad_plan *plan, const attn_gradients *grads,
                            const attn_executor *executor, char *workspace)
 {
-    const attn_grad_job job = {.plan = plan, .grads = grads, .workspace = workspace};
-    const attn_fold *fold = &plan->fold;
-    if (fold->chunks > 0) {
-        const int64_t owners = attn_fold_owners(fold);
-        attn_tasks_run(executor, owners * fold->chunks, fold_task, &job, plan->table);
-        attn_tasks_run(executor, owners, fold_store_task, &job, NULL);
-    } else if (plan->shared_bias) {
-        const int64_t owners = grads->d_bias.shape[0] * grads->d_bias.shape[1];
-        attn_tasks_run(executor, owners * blocks_of(&job), sum_task, &job, plan->table);
+    const attn_grad_job job = {.plan = plan,
+                               .grads = grads,
+                               .workspace = workspace,
+                               .tasks = attn_grad_shared_tasks(plan, grads)};
+    const bool fold = plan->fold.chunks > 0;
+    if (job.tasks > 0) {
+        attn_tasks_run(executor, job.tasks, fold ? fold_task : sum_task, &job, plan->table);
+    }
+    if (fold) {
+        attn_tasks_run(executor, attn_fold_owners(&plan->fold), fold_store_task, &job, NULL);
     }
 }

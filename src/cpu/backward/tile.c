@@ -20,11 +20,12 @@ static void init_specials(attn_grad_item *item, char *base)
     item->d_o_specials = (attn_specials){d_o, d_o + d_o_words};
 }
 
-void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
-                         const attn_gradients *grads, char *workspace, int32_t thread)
+void attn_grad_item_init(attn_grad_item *item, const attn_grad_job *job, char *base)
 {
+    const attn_grad_plan *plan = job->plan;
+    const attn_gradients *grads = job->grads;
     const attn_grad_map *map = &plan->map;
-    char *base = workspace + plan->scratch_offset + (uint64_t)thread * map->total;
+    char *const workspace = job->workspace;
     *item = (attn_grad_item){
         .plan = plan,
         .grads = grads,

@@ -58,9 +58,8 @@ typedef struct attn_grad_item {
     uint64_t spoilt[ATTN_MAX_ROW_BLOCK];     /* lanes of each strip whose LSE is NaN */
 } attn_grad_item;
 
-/* Points into the workspace; kv_head, fold and so on are the caller's. */
-void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
-                         const attn_gradients *grads, char *workspace, int32_t thread);
+/* Points into the workspace, with scratch at `base`; kv_head, fold and so on are the caller's. */
+void attn_grad_item_init(attn_grad_item *item, const attn_grad_job *job, char *base);
 
 /* Packs keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if
  * wanted. */
