@@ -5,8 +5,8 @@
 #include "core.h"
 
 static const char *const wanted[] = {
-    [AXES_ROWS] = "(batch, sequence, heads, dim), or (total, heads, dim) with cu_seqlens_q",
-    [AXES_STATS] = "(batch, heads, sequence), or (heads, total) with cu_seqlens_q",
+    [AXES_ROWS] = "(batch, sequence, heads, dim), or (total, heads, dim)",
+    [AXES_STATS] = "(batch, heads, sequence), or (heads, total)",
     [AXES_SCORES] = "as much of (batch, heads, queries, keys) as it needs, from the right",
     [AXES_HEADS] = "(heads) or (batch, heads)",
     [AXES_LENGTHS] = "(count)",
@@ -17,7 +17,7 @@ static bool refuse(const array_view *view, axes kind, bool heads_first, const ch
 {
     const char *text = wanted[kind];
     if (kind == AXES_ROWS && heads_first) {
-        text = "(batch, heads, sequence, dim), or (heads, total, dim) with cu_seqlens_q";
+        text = "(batch, heads, sequence, dim), or (heads, total, dim)";
     }
     PyErr_Format(PyExc_ValueError, "%s has %d axes; it must be %s", name, view->ndim, text);
     return false;

@@ -313,6 +313,9 @@ def test_quantize_refusals():
         libattn.quantize(k, groups=5)
     with pytest.raises(TypeError):
         libattn.quantize(k.astype(complex))
+    rows = r"must be \(batch, sequence, heads, dim\), or \(total, heads, dim\)$"
+    with pytest.raises(ValueError, match="x has 1 axes; it " + rows):
+        libattn.quantize(k[0, 0, 0])
 
 
 def test_empty_rows():
