@@ -291,61 +291,70 @@ __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
     }
 }
 
-/* Two threads, for tiles with even and with odd numbers: while sums of a tile arrive in global
- * memory those of the next one leave. Adds the sums of each tile in its turn, and gives the turn to
- * the next block. */
+/* Two threads, for tiles with even and with odd numbers: while a tile arrives in global memory the
+ * next one leaves. send begins the copies of one that is there, sent follows once all is read. */
+template <class S, class Send, class Sent>
+__device__ __forceinline__ void send_tiles(const GradMemory<S> &memory, const ItemTurns &o,
+                                           uint32_t odd, const Send &send, const Sent &sent)
+{
+    TileWalk at(o.blocks);
+#pragma unroll 1
+    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
+        if (n % 2 != odd) {
+            continue;
+        }
+        ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
+        send(at, n);
+        tma::commit_stores();
+        tma::wait_stores_read();
+        ptx::mbarrier_arrive(memory.room(n));
+        sent(at);
+    }
+}
+
+/* Adds the sums of each tile in its turn, and gives the turn to the next block. */
 template <class S>
 __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a,
                                               const GradMemory<S> &memory, const ItemTurns &o,
                                               uint32_t odd)
 {
-    TileWalk at(o.blocks);
-#pragma unroll 1
-    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
-        if (n % 2 != odd) {
-            continue;
-        }
-        const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
-        ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
-        float *const to = a.sums + place * (S::STEP * S::D);
-        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
-        if (adds_first(o.before, at.tile)) {
-            tma::store_words(to, memory.sums(), S::SUMS_BYTES);
-        } else {
-            tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
-        }
-        tma::commit_stores();
-        tma::wait_stores_read();
-        ptx::mbarrier_arrive(memory.room(n));
-        tma::wait_stores();
-        ptx::fence_proxies();
-        ptx::store_release(a.turns + place, o.block + 1);
-    }
+    const auto place = [&](const TileWalk &at) {
+        return o.place + (int64_t)at.head * a.slots + at.tile;
+    };
+    send_tiles(
+        memory, o, odd,
+        [&](const TileWalk &at, uint32_t n) {
+            float *const to = a.sums + place(at) * (S::STEP * S::D);
+            ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
+            if (adds_first(o.before, at.tile)) {
+                tma::store_words(to, memory.sums(), S::SUMS_BYTES);
+            } else {
+                tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
+            }
+        },
+        [&](const TileWalk &at) {
+            tma::wait_stores();
+            ptx::fence_proxies();
+            ptx::store_release(a.turns + place(at), o.block + 1);
+        });
 }
 
-/* The same for the last block of keys: stores tiles of dQ, which lie where their sums were
- * (round_tile). */
+/* For the last block of keys: stores tiles of dQ, which lie where their sums were (round_tile). */
 template <class S>
 __device__ __forceinline__ void hand_rounded_on(const attn_cuda_backward_params &a,
                                                 const GradMemory<S> &memory, const ItemTurns &o,
                                                 uint32_t odd)
 {
-    TileWalk at(o.blocks);
+    send_tiles(
+        memory, o, odd,
+        [&](const TileWalk &at, uint32_t) {
 #pragma unroll 1
-    for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {
-        if (n % 2 != odd) {
-            continue;
-        }
-        ptx::mbarrier_wait(memory.done(n), memory.stages().parity(n));
-#pragma unroll 1
-        for (int warp = 0; warp < 8; warp++) {
-            tma::store(&a.dq_map, memory.sums() + warp * ROUNDED_BYTES,
-                       S::STEP == 64 ? warp / 4 * 64 : 0,
-                       at.tile * S::STEP + (S::STEP == 64 ? warp % 4 : warp) * 16,
-                       o.first_head + at.head, o.tensor);
-        }
-        tma::commit_stores();
-        tma::wait_stores_read();
-        ptx::mbarrier_arrive(memory.room(n));
-    }
+            for (int warp = 0; warp < 8; warp++) {
+                tma::store(&a.dq_map, memory.sums() + warp * ROUNDED_BYTES,
+                           S::STEP == 64 ? warp / 4 * 64 : 0,
+                           at.tile * S::STEP + (S::STEP == 64 ? warp % 4 : warp) * 16,
+                           o.first_head + at.head, o.tensor);
+            }
+        },
+        [](const TileWalk &) {});
 }
