@@ -59,6 +59,8 @@ def _capsule(array: Any, name: str) -> Any:
                 " stream"
             )
         options["stream"] = -1
+    if hasattr(array, "is_neg") and array.is_neg():  # PyTorch's conj().imag: see view.c
+        array = array.resolve_neg()
     try:
         return array.__dlpack__(max_version=(1, 1), **options)
     except TypeError:  # older exporters know no versions

@@ -19,7 +19,8 @@ static bool refuse(const array_view *view, axes kind, bool heads_first, const ch
     if (kind == AXES_ROWS && heads_first) {
         text = "(batch, heads, sequence, dim), or (heads, total, dim)";
     }
-    PyErr_Format(PyExc_ValueError, "%s has %d axes; it must be %s", name, view->ndim, text);
+    PyErr_Format(PyExc_ValueError, "%s has %d %s; it must be %s", name, view->ndim,
+                 view->ndim == 1 ? "axis" : "axes", text);
     return false;
 }
 

@@ -15,10 +15,12 @@ enum { GPUS_MAX = 16, VIEWS_MAX = 40, FIELDS_MAX = 64 };
 
 /* The state of the module; one per interpreter. */
 typedef struct core_state {
-    PyObject *ndarray, *empty;   /* of NumPy */
-    PyObject *dtypes[16];        /* NumPy's dtypes by attn_dtype; NULL: it has none */
-    PyObject *exchange_name;     /* "__dlpack_c_exchange_api__" */
-    PyObject *names[FIELDS_MAX]; /* the fields' names, interned */
+    PyObject *ndarray, *empty;      /* of NumPy */
+    PyObject *dtypes[16];           /* NumPy's dtypes by attn_dtype; NULL: it has none */
+    PyObject *exchange_name;        /* "__dlpack_c_exchange_api__" */
+    PyObject *is_neg_name;          /* "is_neg" */
+    _Atomic(const void *) negating; /* the exchange table of a package that negates late, or NULL */
+    PyObject *names[FIELDS_MAX];    /* the fields' names, interned */
     PyObject *context_type;
     PyObject *default_context;  /* a Context, or NULL: the library's own */
     PyObject *gpus[GPUS_MAX];   /* a Context for each GPU in use, or NULL */

@@ -94,11 +94,30 @@ static int find_exchange(core_state *state, PyObject *array, const dl_exchange *
     return table && (*exchange)->tensor_from_object;
 }
 
-static bool take_exchange(const dl_exchange *exchange, PyObject *array, const char *name,
-                          array_view *out)
+/* A tensor of PyTorch may stand for the negative of what its memory holds (conj().imag), of which
+ * DLPack knows nothing: then *array is a copy, which the view owns. */
+static bool negate(core_state *state, const dl_exchange *exchange, PyObject **array,
+                   array_view *out)
+{
+    if (exchange != state->negating) {
+        if (!PyObject_HasAttr(*array, state->is_neg_name))
+            return true;
+        state->negating = exchange;
+    }
+    PyObject *negative = PyObject_CallMethodObjArgs(*array, state->is_neg_name, NULL);
+    Py_XDECREF(negative);
+    if (negative != Py_True)
+        return negative;
+    out->readonly = true;
+    *array = out->owner = PyObject_CallMethod(*array, "resolve_neg", NULL);
+    return *array;
+}
+
+static bool take_exchange(core_state *state, const dl_exchange *exchange, PyObject *array,
+                          const char *name, array_view *out)
 {
     dl_tensor tensor;
-    if (exchange->tensor_from_object(array, &tensor))
+    if (!negate(state, exchange, &array, out) || exchange->tensor_from_object(array, &tensor))
         return false;
     out->exchange = exchange;
     return take_dlpack(&tensor, name, out);
@@ -219,7 +238,7 @@ bool view_take(core_state *state, PyObject *array, const char *name, array_view 
         if (there < 0)
             return false;
         if (there)
-            return take_exchange(exchange, array, name, out);
+            return take_exchange(state, exchange, array, name, out);
     }
     if (PyObject_CheckBuffer(array)) {
         if (view_take_buffer(array, name, 0, out))

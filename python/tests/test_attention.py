@@ -314,7 +314,7 @@ def test_quantize_refusals():
     with pytest.raises(TypeError):
         libattn.quantize(k.astype(complex))
     rows = r"must be \(batch, sequence, heads, dim\), or \(total, heads, dim\)$"
-    with pytest.raises(ValueError, match="x has 1 axes; it " + rows):
+    with pytest.raises(ValueError, match="x has 1 axis; it " + rows):
         libattn.quantize(k[0, 0, 0])
 
 

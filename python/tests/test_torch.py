@@ -129,6 +129,22 @@ def test_errors_of_sixteen_bits_are_those_of_rounding():
         assert (own.double() - other).square().mean() <= 1.05**2 * floor
 
 
+def test_late_negation():
+    """Tensors that stand for the negative of what lies in their memory."""
+    negative = [torch.randn(1, 2, 5, 8, dtype=torch.complex64).conj().imag for _ in range(3)]
+    plain = [x.clone() for x in negative]
+    assert all(x.is_neg() for x in negative) and not any(x.is_neg() for x in plain)
+    own = scaled_dot_product_attention(*negative)
+    assert torch.equal(own, scaled_dot_product_attention(*plain))
+    assert torch.equal(own, libattn.attention(*negative, layout="bhsd"))
+    codes, scale, _ = libattn.quantize(negative[0])
+    assert all(map(torch.equal, (codes, scale), libattn.quantize(plain[0])))
+    with pytest.raises(ValueError, match="out is read-only"):
+        libattn.attention(*plain, out=torch._neg_view(plain[0].clone()), layout="bhsd")
+    with libattn.torch.install():
+        assert torch.equal(own, F.scaled_dot_product_attention(*negative))
+
+
 @pytest.mark.parametrize("variant", [causal_upper_left, causal_lower_right])
 @pytest.mark.parametrize("keys", [5, 9])
 def test_causal_bias(variant, keys):
