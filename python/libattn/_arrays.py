@@ -51,6 +51,11 @@ def lengths(value: Any, name: str) -> Any:
 
 def _capsule(array: Any, name: str) -> Any:
     options: dict[str, Any] = {}
+    if not hasattr(array, "__dlpack_device__"):  # of JAX under jit, grad or vmap
+        raise TypeError(
+            f"{name} is a {type(array).__name__}, which has no memory yet; libattn.jax.attention"
+            " takes what JAX traces"
+        )
     device, _ = array.__dlpack_device__()
     if device == 2:  # CUDA: work stays on the stream that the call names
         if _package(array) == "jaxlib":  # which tells nobody its streams

@@ -277,6 +277,8 @@ def test_refusals():
         jax.block_until_ready(attention(q, k, v, softmax_scale=float("nan")))
     with pytest.raises(ValueError, match="dropout_key"):
         attention(q, k, v, dropout_p=0.5)
+    with pytest.raises(TypeError, match="q is a .*Tracer, which has no memory yet; libattn.jax"):
+        jax.jit(lambda x: libattn.attention(x, x, x))(rows(1, 1, 2, 1, 4))
     with pytest.raises(Exception, match="mask"):
         jax.block_until_ready(attention(q, k, v, mask=jnp.ones((2, 1, 17, 3), bool)))
     assert math.isfinite(float(attention(q, k, v).sum()))  # a refusal leaves the library usable
