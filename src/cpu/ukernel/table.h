@@ -31,12 +31,6 @@
 
 #include "core/codes.h"
 
-/* CMakeLists.txt takes such options of a project around this one back. */
-#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(_M_FP_FAST) || \
-    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
-#error "libattn computes with NaN and infinities, in a fixed order: compile it with -fno-fast-math"
-#endif
-
 /* Part of the numerics (docs/numerics.md): changing one changes bits and error. */
 enum {
     ATTN_KEY_BLOCK = 64, /* keys per tile, aligned in the sequence: summed fresh, then added once */
@@ -383,5 +377,11 @@ typedef struct attn_ukernel {
 #include "cpu/ukernel/tables.inc"
 #undef ATTN_TABLES
 #undef ATTN_ISA
+
+/* CMakeLists.txt takes such options of a project around this one back. */
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(_M_FP_FAST) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "libattn computes with NaN and infinities, in a fixed order: compile it with -fno-fast-math"
+#endif
 
 #endif
