@@ -47,20 +47,27 @@
 #define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, groups, bn, registers, turns)      \
     SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, groups, bn, ATTN_CUDA_PAGED, \
                 ATTN_CUDA_SCALED)
-#define SM90_ALONE(family, scores, name, dtype, d, groups, bn, registers, turns) \
-    SM90_KERNEL(name, family, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, scores)
+#define SM90_LOADED(loads, family, scores, name, dtype, d, groups, bn, registers, turns) \
+    SM90_KERNEL(name, family, dtype, d, d, groups, bn, loads, scores)
+#define SM90_RAGGED(...) SM90_LOADED(ATTN_CUDA_RAGGED, __VA_ARGS__)
+#define SM90_BOTH(family, scores, name, ...)                        \
+    SM90_LOADED(ATTN_CUDA_WHOLE, family, scores, name, __VA_ARGS__) \
+    SM90_LOADED(ATTN_CUDA_RAGGED, family, scores, name##_ragged, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_SOFTCAP(...) \
-    SM90_ALONE(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
-#define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
+    SM90_BOTH(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_ALIBI(...) SM90_BOTH(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
 /* Of bytes, and behind it, where forward.c finds it, the one of bits by lane. */
-#define ATTN_FORWARD_SM90_MASK(name, ...)                                \
-    SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, name, __VA_ARGS__) \
-    SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED_LANES, name##_lanes, __VA_ARGS__)
-#define ATTN_FORWARD_SM90_BIAS(...) SM90_ALONE(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
+#define MASK_KERNELS(loads, name, ...)                                           \
+    SM90_LOADED(loads, ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, name, __VA_ARGS__) \
+    SM90_LOADED(loads, ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED_LANES, name##_lanes, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_MASK(name, ...)            \
+    MASK_KERNELS(ATTN_CUDA_WHOLE, name, __VA_ARGS__) \
+    MASK_KERNELS(ATTN_CUDA_RAGGED, name##_ragged, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_BIAS(...) SM90_RAGGED(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_DROPOUT(...) \
-    SM90_ALONE(ATTN_CUDA_SM90_DROPOUT, ATTN_CUDA_SCALED, __VA_ARGS__)
+    SM90_RAGGED(ATTN_CUDA_SM90_DROPOUT, ATTN_CUDA_SCALED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_DROPOUT_STEPS(...) \
-    SM90_ALONE(ATTN_CUDA_SM90_DROPOUT_STEPS, ATTN_CUDA_STEPPED, __VA_ARGS__)
+    SM90_RAGGED(ATTN_CUDA_SM90_DROPOUT_STEPS, ATTN_CUDA_STEPPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \

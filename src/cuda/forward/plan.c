@@ -225,9 +225,10 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
     if (!ATTN_SM90_HAS_NOTES(scores) && !problem->dropout.on) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
-    if (whole && scores == ATTN_CUDA_SCALED && !problem->dropout.on && !is_wide(problem) &&
-        !problem->paged && schedule->fold <= 1 && schedule->splits <= 1) {
-        TRY(take_kernel(plan, cuda, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
+    const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
+    if (schedule->fold <= 1 && schedule->splits <= 1 && attn_cuda_suits_whole(problem) &&
+        find_kernel(cuda, family, problem, ATTN_CUDA_WHOLE) >= 0) {
+        TRY(take_kernel(plan, cuda, family, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(
         plan->why, sizeof plan->why, "tiles come by TMA%s%s%s",

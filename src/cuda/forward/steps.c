@@ -1,6 +1,7 @@
 /*
  * steps.c: a problem's steps from products to scores, as forward_sm90's kernels take them.
  */
+#include "core/mask.h"
 #include "cuda/forward/forward.h"
 
 #include <float.h>
@@ -63,6 +64,18 @@ int32_t attn_cuda_scores_of(const attn_problem *problem)
     return alone && slopes                                        ? ATTN_CUDA_SLOPED
            : alone && is_usual(problem->softcap / problem->scale) ? ATTN_CUDA_CAPPED
                                                                   : ATTN_CUDA_STEPPED;
+}
+
+bool attn_cuda_suits_whole(const attn_problem *problem)
+{
+    enum { NARROW = 64, MANY = 1024 };
+    const attn_tensor *mask = &problem->mask;
+    const int32_t scores = attn_cuda_scores_of(problem);
+    const bool wide = problem->d > NARROW || problem->dv > NARROW,
+               few = problem->keys < MANY || attn_mask_differs(problem);
+    return attn_problem_is_whole(problem) && (scores == ATTN_CUDA_SCALED || wide || few) &&
+           (scores != ATTN_CUDA_MASKED ||
+            (attn_axis_step(mask, 2) != 0 && (mask->shape[0] != 1 || mask->shape[1] == 1)));
 }
 
 static void set_softcap(attn_cuda_steps *steps, const attn_problem *problem)

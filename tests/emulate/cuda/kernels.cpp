@@ -41,13 +41,19 @@
 #elif defined(EMULATED_forward_sm90_paged)
 #define ATTN_FORWARD_SM90_PAGED(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_forward_sm90_softcap)
-#define ATTN_FORWARD_SM90_SOFTCAP(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_SM90_SOFTCAP(name, ...) \
+    ENTRY(attn_forward_sm90_##name)          \
+    ENTRY(attn_forward_sm90_##name##_ragged)
 #elif defined(EMULATED_forward_sm90_alibi)
-#define ATTN_FORWARD_SM90_ALIBI(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_SM90_ALIBI(name, ...) \
+    ENTRY(attn_forward_sm90_##name)        \
+    ENTRY(attn_forward_sm90_##name##_ragged)
 #elif defined(EMULATED_forward_sm90_mask)
-#define ATTN_FORWARD_SM90_MASK(name, ...) \
-    ENTRY(attn_forward_sm90_##name)       \
-    ENTRY(attn_forward_sm90_##name##_lanes)
+#define ATTN_FORWARD_SM90_MASK(name, ...)    \
+    ENTRY(attn_forward_sm90_##name)          \
+    ENTRY(attn_forward_sm90_##name##_lanes)  \
+    ENTRY(attn_forward_sm90_##name##_ragged) \
+    ENTRY(attn_forward_sm90_##name##_ragged_lanes)
 #elif defined(EMULATED_forward_sm90_bias)
 #define ATTN_FORWARD_SM90_BIAS(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_backward_generic)

@@ -26,6 +26,23 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
     sum.add(rows);
 }
 
+/* Probabilities of a block, with bases that stay, if that is right for all rows of the warp. */
+template <class S, class Exponents>
+__device__ __forceinline__ bool keep(const float (&s)[S::BN / 2], Exponents &e,
+                                     RowState (&state)[2], uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    if constexpr (S::VANISHES) {
+        if (e.far && e.vanishes(s, state)) {
+#pragma unroll
+            for (int i = 0; i < S::BN / 4; i++) {
+                p[0][i] = 0;
+            }
+            return true;
+        }
+    }
+    return keep_bases<S::DTYPE>(s, e, state, p);
+}
+
 /* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
 template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
@@ -70,6 +87,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         const bool masked = b.masked(block),
                    begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
         auto e = steps.exponents(a, block * S::BN);
+        if constexpr (S::VANISHES) {
+            e.template foresee<S::BN / 2>(rows.state);
+        }
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
@@ -91,8 +111,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             steps.apply(a, warp, block * S::BN, masked, s);
         }
-        const bool kept =
-            !(masked || begins || steps.look(e)) && keep_bases<S::DTYPE>(s, e, rows.state, next);
+        const bool kept = !(masked || begins || steps.look(e)) && keep<S>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }

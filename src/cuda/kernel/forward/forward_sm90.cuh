@@ -46,9 +46,13 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
 }
 
 /* A kernel for a scale beside one thing alone: softcap, ALiBi, a mask or a bias. */
-#define ATTN_FORWARD_SM90_ALONE(scores, name, dtype, d, groups, bn, registers, turns)             \
+#define ATTN_FORWARD_SM90_ALONE(loads, scores, name, dtype, d, groups, bn, registers, turns)      \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                                       \
     {                                                                                             \
-        forward<Shape<dtype, d, groups, bn, registers, turns, ATTN_CUDA_RAGGED, scores>>(a);      \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads, scores>>(a);                 \
     }
+/* The same for whole sequences, and for others. */
+#define ATTN_FORWARD_SM90_BOTH(scores, name, ...)                       \
+    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_WHOLE, scores, name, __VA_ARGS__) \
+    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_RAGGED, scores, name##_ragged, __VA_ARGS__)

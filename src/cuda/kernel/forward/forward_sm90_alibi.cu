@@ -4,5 +4,5 @@
 #include "cuda/kernel/forward/forward_sm90.cuh"
 #include "cuda/kernel/forward/scores_sm90.cuh"
 
-#define ATTN_FORWARD_SM90_ALIBI(...) ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_SLOPED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_ALIBI(...) ATTN_FORWARD_SM90_BOTH(ATTN_CUDA_SLOPED, __VA_ARGS__)
 #include "cuda/kernels.inc"

@@ -14,6 +14,7 @@
  */
 #pragma once
 #include "cuda/kernel/forward/steps_sm90.cuh"
+#include "cuda/kernel/ptx/larger.cuh"
 #include <float.h>
 
 /* ---- softcap --------------------------------------------------------------------------------- */
@@ -123,9 +124,15 @@ template <class S> struct Steps<S, ATTN_CUDA_CAPPED> : NoSteps {
 
 /* ---- ALiBi ----------------------------------------------------------------------------------- */
 
+/* Below the first 2^x is 0 (ptx::exp2). A block whose exponents lie below the second without their
+ * products is likely to have none that is not. */
+constexpr float ZERO_EXPONENT = -127, FAR_EXPONENT = -136;
+
 struct SlopedExponents {
     float c, slope[2], start[2]; /* exponents of 2 */
     bool looked;                 /* the block is looked at */
+    bool right;                  /* rows see keys right of their own positions */
+    bool far = false;            /* probabilities of the warp's rows are likely 0 */
 
     /* The column of accumulator i, from the thread's first column on. */
     static __device__ __forceinline__ constexpr float column(int i)
@@ -140,6 +147,30 @@ struct SlopedExponents {
     __device__ __forceinline__ float exponent(float s, int i, float from) const
     {
         return fmaf(s, c, fmaf(slope[i / 2 % 2], column(i), from));
+    }
+    /* The largest summand of the exponents of the thread's N products. */
+    template <int N> __device__ __forceinline__ float nearest(const RowState (&state)[2]) const
+    {
+        const float first = from(state[0], 0), second = from(state[1], 1);
+        return ptx::larger(ptx::larger(first, fmaf(slope[0], column(N - 1), first)),
+                           ptx::larger(second, fmaf(slope[1], column(N - 1), second)));
+    }
+    template <int N> __device__ __forceinline__ void foresee(const RowState (&state)[2])
+    {
+        far = __all_sync(~0u, nearest<N>(state) < FAR_EXPONENT);
+    }
+    /* True if a bound of its exponents shows that the probabilities of a block that is far are 0:
+     * sums stay, and exponentials need not be computed. NaN is above each bound. */
+    template <int N>
+    __device__ __forceinline__ bool vanishes(const float (&s)[N], const RowState (&state)[2]) const
+    {
+        float top[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+        for (int i = 4; i < N; i++) {
+            top[i % 4] = ptx::larger(top[i % 4], s[i]);
+        }
+        const float most = ptx::larger(ptx::larger(top[0], top[1]), ptx::larger(top[2], top[3]));
+        return __all_sync(~0u, fmaf(most, c, nearest<N>(state)) < ZERO_EXPONENT);
     }
     __device__ __forceinline__ bool good() const
     {
@@ -202,7 +233,7 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
                                                          int key) const
     {
         SlopedExponents e;
-        e.c = a.steps_sm90.slope_factor;
+        e.c = a.steps_sm90.slope_factor, e.right = a.problem.window_right != 0;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             e.slope[r] = ahead(key, r) < 0 ? -slope[r] : slope[r];
@@ -236,7 +267,7 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if (crosses(key, r, 0)) {
+            if (e.right && crosses(key, r, 0)) {
                 const float twice = 2 * slope[r] / e.c, first = distance(key, r);
 #pragma unroll
                 for (int i = 2 * r; i < N; i += 4) {

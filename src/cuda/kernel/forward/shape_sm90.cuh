@@ -48,6 +48,8 @@ struct Shape {
     /* Scores are computed or masked before exponents (steps_sm90.cuh, masked_sm90.cuh). */
     static constexpr bool MASKED = ATTN_SM90_IS_MASKED(SCORES),
                           STEPS = SCORES == ATTN_CUDA_STEPPED || MASKED;
+    /* Blocks far from the rows may have probabilities of 0 alone. */
+    static constexpr bool VANISHES = SCORES == ATTN_CUDA_SLOPED;
     /* A tensor may mask a position. */
     static constexpr bool MASKS = ATTN_SM90_HAS_NOTES(SCORES);
     /* Values that follow from the thread's number and are computed anew in each block, since a mask
