@@ -2,6 +2,7 @@
  * kernels.c: the table of kernels.inc.
  */
 #include "cuda/kernels.h"
+#include "cuda/backward/params.h"
 #include "cuda/merge/params.h"
 #include "cuda/params.h"
 #include "cuda/shape.h"
@@ -184,11 +185,13 @@
     GRAD_SM90_KERNEL(name, dtype, d, 8192 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
 #define PLAIN_ROOM(d, step) ATTN_GRAD_ROOM(d, step, false)
 #define TABLES_ROOM(d, step) ATTN_GRAD_ROOM(d, step, true)
-#define ORDERED_KERNELS(name, family, room, dtype, d, step, stages, stays)         \
-    GRAD_STAYING_KERNEL(name##_ordered, family, dtype, d, step, 128, 384,          \
+#define HELPED_KERNELS(name, family, room, threads, dtype, d, step, stages, stays) \
+    GRAD_STAYING_KERNEL(name##_ordered, family, dtype, d, step, 128, threads,      \
                         ATTN_GRAD_SM90_BYTES(d, 256, step, stages, room(d, step)), \
                         ATTN_CUDA_GRAD_ORDERED, stays)                             \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ORDERED_KERNELS(name, family, room, ...) \
+    HELPED_KERNELS(name, family, room, 384, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, PLAIN_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                                  \
@@ -196,8 +199,9 @@
                      ATTN_GRAD_SM90_BYTES(d, 128, step, stages, ATTN_GRAD_WIDE_ROOM(d, step)), \
                      ATTN_CUDA_GRAD_ORDERED)                                                   \
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
-#define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
-    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, ...)                       \
+    HELPED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, \
+                   ATTN_GRAD_LIGHT_THREADS(dtype, d), dtype, d, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_ALIBI(name, ...) \
     ORDERED_KERNELS(alibi_##name, ATTN_CUDA_BACKWARD_SM90_ALIBI, PLAIN_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_MASK(name, ...) \

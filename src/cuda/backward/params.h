@@ -4,6 +4,9 @@
 
 #include "cuda/params.h"
 
+/* Threads of kernels with ALiBi and dropout: with a helper (kernel/backward/helper_sm90.cuh). */
+#define ATTN_GRAD_LIGHT_THREADS(dtype, d) ((dtype) == ATTN_BF16 && (d) == 64 ? 512 : 384)
+
 /* Items of keys that end late: their last rows are items of their own, rests, which are drawn when
  * no other item is left, long ones first, so that CTAs end together (kernel/backward/
  * rests_sm90.cuh). They are those of the first `blocks` blocks of the last `heads` heads of all
@@ -135,6 +138,7 @@ typedef struct attn_cuda_backward_params {
     /* The ordered kernel rounds dQ as it goes (kernel/backward/round_sm90.cuh), and notes blocks of
      * its rows here. There are no steps then. */
     bool rounds;
+    bool has_origins; /* sequences have, so that dropout begins anywhere */
     unsigned char *bad_rows;
 } attn_cuda_backward_params;
 

@@ -358,6 +358,8 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.steps = attn_cuda_grad_steps(problem);
         plan->params.hides_keys = attn_cuda_grad_hides_keys(problem);
         plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
+        plan->params.has_origins =
+            attn_tensor_present(&problem->q_origin) || attn_tensor_present(&problem->k_origin);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
     if (plan->fast && plan->shares <= 1 && attn_problem_is_whole(problem)) {

@@ -16,17 +16,17 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/ends_sm90.cuh"
 #include "cuda/kernel/backward/hidden_sm90.cuh"
 #include "cuda/kernel/backward/loader_sm90.cuh"
 #include "cuda/kernel/backward/lone_sm90.cuh"
-#include "cuda/kernel/backward/rests_sm90.cuh"
-#include "cuda/kernel/backward/round_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
 
 /* Registers of a warpgroup beside its sums. */
 template <class S> struct OrderedGroup {
     static constexpr bool EARLY = S::STEP == 64; /* dP fits beside dS of the tile before */
-    static constexpr int PART = EARLY || S::TABLED ? 16 : 32;
+    static constexpr int AT_ONCE = S::HELPED ? S::STEP / 2 : S::STEP; /* rows of dP */
+    static constexpr int PART = EARLY || S::TABLED || S::HELPED ? 16 : 32;
     static constexpr TileReads READS = !S::TABLED   ? READ_GATHERED
                                        : S::STEPPED ? READ_EITHER
                                                     : READ_COPIED;
@@ -89,6 +89,9 @@ template <class S> struct OrderedGroup {
     {
         wgmma::wait<LEFT>();
         sums.hold_keys(n);
+        if constexpr (S::HELPED) {
+            __syncwarp(); /* all lanes have read the statistics */
+        }
         if (n > first_tile() && thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(memory.stages().empty(n - 1));
         }
@@ -103,16 +106,13 @@ template <class S> struct OrderedGroup {
     /* Issues dV and computes dS^T, PART rows at a time: registers of those before are free again.
      * On return the last part of dV still runs. */
     template <int FROM>
-    __device__ __forceinline__ void differentiate(float (&dp)[S::STEP / 2], uint32_t delta,
+    __device__ __forceinline__ void differentiate(float (&dp)[AT_ONCE / 2], uint32_t delta,
                                                   uint32_t d_o, uint32_t n)
     {
-        constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
+        constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS,
+                      FIRST = FROM / AT_ONCE * AT_ONCE;
         if constexpr (S::LIGHT) {
-            if (drops()) {
-                pack_kept<S::BF16, FROM, PART>(s, p[AT]);
-            } else {
-                pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
-            }
+            pack_weights<S::BF16, FROM, PART>(s, p[AT], drops());
             if constexpr (!S::BF16 && EARLY) {
                 note_weights<FROM, PART>(s, a.grads.problem.dropout.on);
             }
@@ -122,28 +122,25 @@ template <class S> struct OrderedGroup {
         wgmma::fence();
         issue_sum<S, S::STEP, FROM, PART>(sums.dv, p[AT], d_o);
         wgmma::wait<1>(); /* dP, or the part before */
-        if constexpr (FROM == 0) {
+        if constexpr (FROM == FIRST) {
             wgmma::hold(dp);
-        } else {
+        }
+        if constexpr (FROM > 0) {
             wgmma::keep(p[BEFORE], n);
         }
-        if (S::DROPS && drops()) {
+        if constexpr (S::LIGHT && S::BF16) {
+            if (drops()) {
+                drop_gradients<FROM, PART, FIRST>(dp, drop);
+            }
+            pack_absolute<S::BF16, FROM, PART, FIRST>(s, dp, delta, sums.ds);
+        } else if (S::DROPS && drops()) {
             pack_step_scores<S::BF16, FROM, PART, S::LIGHT && !S::TABLED && !S::BF16>(
                 s, dp, S::OUTSIDE ? 1 : a.kept * o.unit, delta, sums.ds);
         } else {
             pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds);
         }
-        if constexpr (FROM + PART < S::STEP) {
+        if constexpr (FROM + PART < FIRST + AT_ONCE) {
             differentiate<FROM + PART>(dp, delta, d_o, n);
-        }
-    }
-
-    __device__ __forceinline__ uint32_t tables() const
-    {
-        if constexpr (S::TABLED) {
-            return memory.tables();
-        } else {
-            return 0;
         }
     }
 
@@ -194,7 +191,7 @@ template <class S> struct OrderedGroup {
                   first = (int)o.item.first + 64 * group(),
                   key = first + thread_number() / 32 % 4 * 16 + lane / 4;
         return {a,      o.item.sequence,      row_of[S::STAGES + n % S::STAGES],
-                key,    row + lane % 4 * 2,   tables(),
+                key,    row + lane % 4 * 2,   memory.tables(),
                 o.band, is_masked(row, first)};
     }
 
@@ -217,8 +214,7 @@ template <class S> struct OrderedGroup {
         constexpr int N = S::STEP;
         const uint32_t q = memory.streamed(n, 0), d_o = memory.streamed(n, 1),
                        values = memory.fixed(1) + 64 * 128 * group();
-        float dp[N / 2];
-        QuerySums<S> query;
+        float dp[AT_ONCE / 2];
         if constexpr (EARLY && S::APART) {
             memory.d_o_stages().await_full(n);
         }
@@ -232,18 +228,22 @@ template <class S> struct OrderedGroup {
         const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
         const attn_band band = o.band;
         const bool masked = is_masked(row, first), ends = rounds<S>(a, o.item.first);
-        if constexpr (!S::DROPS) {
+        if constexpr (S::HELPED) {
+            take_bits(n, group(), drop);
+            steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N / 2>(s, lse, slope(n),
+                                                                             drop);
+        } else if constexpr (!S::DROPS) {
             weigh<0, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (!EARLY) {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
-            steps.weigh_lightly<S::BF16, S::TABLED>(s, lse, slope(n), drop);
+            steps.weigh_lightly<S::BF16, S::TABLED, 0, N>(s, lse, slope(n), drop);
             if constexpr (!S::BF16) {
                 note_weights<0, N>(s, a.grads.problem.dropout.on);
             }
             wgmma::hold(s); /* without this ptxas spills */
         }
-        if (n > first_tile()) {
+        if (!S::HELPED && n > first_tile()) {
             give_sums(n - 1);
         }
         if constexpr (!EARLY) {
@@ -252,7 +252,17 @@ template <class S> struct OrderedGroup {
                 memory.d_o_stages().await_full(n);
             }
             wgmma::fence();
-            issue_scores<S, N>(dp, values, d_o);
+            issue_scores<S, AT_ONCE, 0, N>(dp, values, d_o);
+        }
+        if constexpr (S::HELPED) {
+            const uint32_t delta = memory.statistics(n) + lane % 4 * 8 + N * 4;
+            const StepTile steps = steps_of(n);
+            steps.weigh_lightly<S::BF16, S::TABLED, N / 2, N / 4>(s, lse, slope(n), drop);
+            differentiate<0>(dp, delta, d_o, n);
+            wgmma::fence();
+            issue_scores<S, AT_ONCE, 0, N>(dp, values, d_o + AT_ONCE * 128);
+            steps.weigh_lightly<S::BF16, S::TABLED, 3 * N / 4, N / 4>(s, lse, slope(n), drop);
+            differentiate<N - AT_ONCE>(dp, delta, d_o, n);
         }
         if constexpr (EARLY && S::DROPS) {
             retire_keys<1>(n); /* P^T takes the registers of dS^T of the tile before */
@@ -262,18 +272,20 @@ template <class S> struct OrderedGroup {
             steps.drop[0] = drop[0];
             steps.run<S::BF16, READS>(s, p, lse);
         } else if constexpr (EARLY && S::LIGHT) {
-            steps_of(n).template weigh_lightly<S::BF16, S::TABLED>(s, lse, slope(n), drop);
+            steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N>(s, lse, slope(n), drop);
         } else if constexpr (!S::DROPS) {
             weigh<N / 2, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
             if constexpr (EARLY) {
                 retire_keys<1>(n);
             }
         }
-        differentiate<0>(dp, memory.statistics(n) + thread_number() % 4 * 8 + N * 4, d_o, n);
+        if constexpr (!S::HELPED) {
+            differentiate<0>(dp, memory.statistics(n) + thread_number() % 4 * 8 + N * 4, d_o, n);
+        }
         if constexpr (MORE && EARLY && S::SLOPED) {
             issue_next(n + 1);
         }
-        ptx::barrier_sync(3 + group(), 256); /* the other's dQ of the tile before is done */
+        ptx::barrier_sync(SPACE + group(), 256); /* dS of the tile before has been read */
         stage_scores<S>(memory.scores(), sums.ds);
         if constexpr (MORE && EARLY && !S::SLOPED) {
             issue_next(n + 1);
@@ -282,7 +294,11 @@ template <class S> struct OrderedGroup {
         if constexpr (MORE && !EARLY) {
             issue_next(n + 1);
         }
-        ptx::barrier_sync(5, 256);   /* dS of both is there */
+        if constexpr (S::HELPED) {
+            ptx::barrier_arrive(SCORES, 384);
+        } else {
+            ptx::barrier_sync(5, 256); /* dS of both is there */
+        }
         wgmma::wait<MORE ? 1 : 0>(); /* dV */
         wgmma::hold(sums.dv);
         if (S::APART && thread_number() % 32 == 0) {
@@ -290,7 +306,10 @@ template <class S> struct OrderedGroup {
         }
         wgmma::keep(p[(N / PART - 1) % PARTS], n);
         wgmma::fence();
-        query.issue(memory.scores(), memory.fixed(0), group());
+        QuerySums<S> query;
+        if constexpr (!S::HELPED) {
+            query.issue(memory.scores(), memory.fixed(0), group());
+        }
         issue_sum<S, N>(sums.dk, sums.ds, q);
         if constexpr (MORE && EARLY && S::DROPS) {
             steps_of(n + 1).find_dropped(drop);
@@ -305,6 +324,10 @@ template <class S> struct OrderedGroup {
             add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
         }
         wgmma::wait<1>(); /* dQ, and S^T of the next tile */
+        if constexpr (S::HELPED) {
+            wgmma::hold(s);
+            return release_keys<S, !MORE>(memory);
+        }
         wgmma::hold(query.dq);
         if (MORE || (S::STORES && a.rounds)) { /* give_keys waits for it */
             ptx::barrier_arrive(4 - group(), 256);
@@ -335,7 +358,9 @@ template <class S> struct OrderedGroup {
             clear_hidden<S>(a, memory, o.item);
         }
         uint32_t n = S::STAYS ? o.from : 0;
-        ptx::barrier_arrive(4 - group(), 256);
+        if constexpr (!S::HELPED) {
+            ptx::barrier_arrive(4 - group(), 256);
+        }
         issue_next(n);
         if constexpr (S::STORES) {
             end_stores();
@@ -357,39 +382,15 @@ template <class S> struct OrderedGroup {
             tile<true>(n);
         }
         tile<false>(n);
-        give_sums(n);
+        if constexpr (!S::HELPED) {
+            give_sums(n);
+        }
         retire_keys<0>(n + 1);
-    }
-
-    /* The thread's first key. */
-    __device__ __forceinline__ int64_t first_key() const
-    {
-        return o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     }
 
     __device__ __forceinline__ void store()
     {
-        float2 weights = {0, 0};
-        if constexpr (!S::BF16 && S::DROPS) {
-            weights = shared_terms(0);
-        }
-        float terms[4] = {sizes().x, sizes().y, weights.x, weights.y};
-        if (leave_sums(a, o, sums) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
-            return end_queries<S>(a, o, group());
-        }
-        if (HIDES && a.hides_keys) {
-            drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
-        }
-        const bool faint = has_faint_keys<S>(a, o.item, o.band, first_key(), {terms[0], terms[1]},
-                                             {terms[2], terms[3]});
-        sums.lower(o.unit, S::DROPS ? a.kept : 1);
-        const int first = (int)o.item.first + 64 * group(),
-                  left = (int)o.item.sequence.k_rows - first;
-        const bool bad =
-            any_of_group(group(), store_keys<S>(a, memory, o, sums, group(), first, left) || faint);
-        if (threadIdx.x % 128 == 0 && left > 0) {
-            note_block(a, grad_note(a.grads.problem, a.items, o.item, first), bad);
-        }
+        store_item<S, HIDES>(a, memory, o, sums, sizes(), group());
     }
 };
 

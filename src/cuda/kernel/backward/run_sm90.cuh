@@ -4,7 +4,7 @@
  * warpgroups end the one before. Others: one item a CTA, since a loader's registers are few.
  */
 #pragma once
-#include "cuda/kernel/backward/turns_sm90.cuh"
+#include "cuda/kernel/backward/helper_sm90.cuh"
 
 /* Tickets that have items. */
 template <class S> __device__ __forceinline__ int64_t tickets(const attn_cuda_backward_params &a)
@@ -187,6 +187,9 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
     if (threadIdx.x == 0) {
         memory.init_barriers(1 + 32);
         memory.init_turns();
+        if constexpr (S::HELPED) {
+            init_bits();
+        }
     }
     ptx::wait_for_last_launch();
     if (threadIdx.x == 0) {
@@ -206,8 +209,17 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
                    keep_turns<S>(a, memory, items[1], 1)) {
             }
         }
+    } else if (S::HELPED && ptx::uniform(threadIdx.x / 128) == 3) {
+        ptx::registers_lower<72>();
+        if constexpr (S::HELPED) {
+            uint32_t odd = 0;
+#pragma unroll 1
+            while (help<S>(a, memory, items[odd], odd)) {
+                odd ^= 1;
+            }
+        }
     } else {
-        ptx::registers_raise<240>();
+        ptx::registers_raise<S::HELPED ? 208 : 240>();
         if constexpr (!S::STAYS) {
             ptx::mbarrier_wait(memory.keys_full(), 0);
             Group mine = {a, memory, items[0], row_of};

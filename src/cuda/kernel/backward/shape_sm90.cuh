@@ -51,7 +51,8 @@ struct GradShape {
                           TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED, STAYS = STAYS_,
                           WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED || ROUNDS,
                           OUTSIDE = LIGHT && BF16, /* the factor of dropout is not in dS */
-        RESTS = BF16 && !STEPPED;                  /* items.rests */
+        RESTS = BF16 && !STEPPED,                  /* items.rests */
+        HELPED = STEPS == GRAD_LIGHT && BF16 && STEP_ == 128; /* helper_sm90.cuh */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */
         BOX = ATTN_GRAD_BOX, COLUMNS = WIDE ? D / 2 : D;  /* of a warpgroup's sums of dK and dV */
@@ -92,7 +93,7 @@ __device__ __forceinline__ int thread_number()
 }
 
 /* Each warp gives a stage back for itself: it may be behind the others of its group. */
-enum { CONSUMER_WARPS = 8, TURN_THREADS = 3 };
+enum { CONSUMER_WARPS = 8, HELPER_WARPS = 4, TURN_THREADS = 3 };
 
 /* Barriers of stages, two of each. n counts the uses. */
 template <int STAGES> struct StageBarriers {
@@ -204,10 +205,13 @@ template <class S> struct GradMemory {
             "room");
         return base + S::TABLES_AT;
     }
-    /* where the warp that asks has its part of a tile's bias, and behind it of the mask */
+    /* where the warp that asks has its part of a tile's bias, and behind it of the mask; 0: there
+     * are no tables */
     __device__ __forceinline__ uint32_t tables() const
     {
-        static_assert(S::TABLED, "room");
+        if constexpr (!S::TABLED) {
+            return 0;
+        }
         return base + S::TABLES_AT +
                (ptx::thread() / 32 - 4) * (ATTN_GRAD_TABLE_BYTES(S::STEP) / 8);
     }
@@ -262,9 +266,10 @@ template <class S> struct GradMemory {
         ptx::store_shared_8(number(0), 0, 0);
         static_assert(S::STAGES * 24 + 2 * 16 + 24 <= 128, "barriers");
         ptx::mbarrier_init(keys_full(), 1);
-        ptx::mbarrier_init(keys_empty(), CONSUMER_WARPS + TURN_THREADS);
+        ptx::mbarrier_init(keys_empty(),
+                           CONSUMER_WARPS + TURN_THREADS + (S::HELPED ? HELPER_WARPS : 0));
         for (int n = 0; n < S::STAGES; n++) {
-            ptx::mbarrier_init(done(n), CONSUMER_WARPS);
+            ptx::mbarrier_init(done(n), S::HELPED ? HELPER_WARPS : CONSUMER_WARPS);
         }
         for (int n = 0; n < 2; n++) {
             ptx::mbarrier_init(turn(n), 1);

@@ -6,6 +6,7 @@
  * then.
  */
 #pragma once
+#include "cuda/kernel/backward/drops_sm90.cuh"
 #include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/backward/tables_sm90.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
@@ -55,20 +56,24 @@ struct StepTile : ScoreTile {
         if (!p.dropout.on) {
             return;
         }
-        const DropoutRow first(p, sequence, head, 0);
-        if (!first.even()) {
-            find_one_by_one(words);
-            return;
-        }
         const bool odd = ptx::thread() / 4 % 2;
-        uint4 at = first.counter();
-        at.x += attn_dropout_keys(key);
-        at.y += attn_dropout_rows(row) + odd;
+        const uint64_t stream = p.dropout.offset +
+                                (uint64_t)(uint32_t)sequence.index * (uint32_t)p.heads +
+                                (uint32_t)head;
+        uint4 at = {attn_dropout_keys((uint32_t)key), attn_dropout_rows((uint32_t)row) + odd,
+                    (uint32_t)stream, (uint32_t)(stream >> 32)};
+        if (a.has_origins) {
+            const DropoutRow first(p, sequence, head, 0);
+            if (!first.even()) {
+                return find_one_by_one(words);
+            }
+            at.x += first.counter().x, at.y += first.counter().y;
+        }
 #pragma unroll
         for (uint32_t &word : words) {
             uint32_t kept = 0;
-#pragma unroll 1
-            for (int i = 0; i < 4; i++, at.y += 8) {
+#pragma unroll
+            for (int i = 0; i < 4; i++, at.y += 8) { /* side by side, which hides latency */
                 push_kept(a.dropout, at, kept);
             }
             word = ~ptx::permute(kept, __shfl_xor_sync(~0u, kept, 4), odd ? 0x3276 : 0x5410);
@@ -89,19 +94,16 @@ struct StepTile : ScoreTile {
             }
         }
     }
-    static __device__ __forceinline__ constexpr int drop_bit(int e)
-    {
-        return e % 2 * 16 + e / 8 % 4 * 4 + e / 2 % 2 * 2 + e / 4 % 2;
-    }
 
-    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone, or
-     * TABLED: with tables. slope: in units of exponents (loader_sm90.cuh). */
-    template <bool BF16, bool TABLED, int N>
+    /* Makes P^T of S^T, negative where dropout drops an element, of ROWS rows from FROM on. ALiBi
+     * and dropout alone, or TABLED: with tables. slope: in units of exponents
+     * (loader_sm90.cuh). */
+    template <bool BF16, bool TABLED, int FROM, int ROWS, int N>
     __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse, const int &slope,
                                                   const uint32_t (&words)[N / 32]) const
     {
         const attn_problem &p = a.grads.problem;
-        make_exponents<0, 2 * N>(s, a.scale_log2, lse);
+        make_exponents<FROM, ROWS>(s, a.scale_log2, lse);
         if constexpr (TABLED && BF16) {
             await_copies();
             if (a.steps.bias == ATTN_CUDA_COPIED_2) {
@@ -115,19 +117,15 @@ struct StepTile : ScoreTile {
             add_copied<BF16>(s);
         }
         if (p.alibi.data != NULL) {
-            add_slope<0, 2 * N>(s, __uint_as_float((uint32_t)slope),
-                                (float)(row + sequence.diagonal - key));
+            add_slope<FROM, ROWS>(s, __uint_as_float((uint32_t)slope),
+                                  (float)(row + sequence.diagonal - key));
         }
         if (!TABLED && a.hides_keys) {
-            limit_exponents<BF16, 0, 2 * N>(s);
+            limit_exponents<BF16, FROM, ROWS>(s);
         }
-        raise_exponents<0, 2 * N>(s, band, masked, key, row);
+        raise_exponents<FROM, ROWS>(s, band, masked, key, row);
         if (p.dropout.on) {
-#pragma unroll
-            for (int e = 0; e < N; e++) {
-                const uint32_t sign = words[e / 32] << (31 - drop_bit(e)) & 0x80000000;
-                s[e] = __uint_as_float(__float_as_uint(s[e]) ^ sign);
-            }
+            mark_dropped<FROM, ROWS>(s, words);
         }
     }
 
@@ -341,59 +339,3 @@ struct StepTile : ScoreTile {
         }
     }
 };
-
-/* Packs P^T of ROWS rows from FROM on: 0 where it is negative. */
-template <bool BF16, int FROM, int ROWS, int N>
-__device__ __forceinline__ void pack_kept(const float (&p)[N], uint32_t (&packed)[ROWS / 4])
-{
-#pragma unroll
-    for (int i = 0; i < ROWS / 4; i++) {
-        packed[i] = ptx::pack_positive<BF16>(p[FROM / 2 + 2 * i], p[FROM / 2 + 2 * i + 1]);
-    }
-}
-
-/* Adds to a thread's sums of P of its two keys, of ROWS rows from FROM on: what dropout keeps, if
- * it is on, and a number too small for a sum where a P is not 0. */
-template <int FROM, int ROWS, int N>
-__device__ __forceinline__ void note_weights(const float (&p)[N], bool drops)
-{
-    uint32_t any[2] = {};
-    float sum[2] = {};
-#pragma unroll
-    for (int e = FROM / 2; e < (FROM + ROWS) / 2; e++) {
-        any[e / 2 % 2] |= __float_as_uint(p[e]);
-    }
-    if (drops) {
-#pragma unroll
-        for (int e = FROM / 2; e < (FROM + ROWS) / 2; e++) {
-            sum[e / 2 % 2] += fmaxf(p[e], 0);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        sum[i] = any[i] << 1 != 0 ? sum[i] + 0x1p-100f : sum[i];
-    }
-    add_terms(shared_terms(0), sum[0], sum[1]);
-}
-
-/* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where
- * dropout keeps the element, and 0 where s is negative. PARTS: as max(s, 0) dP^T - |s| delta, which
- * takes fewer registers in kernels that spill else. */
-template <bool BF16, int FROM, int ROWS, bool PARTS, int N>
-__device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
-                                                 float kept, uint32_t delta, uint32_t (&ds)[N / 2])
-{
-#pragma unroll
-    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
-        const float2 x = ptx::load_shared_8(delta + 32 * j);
-        float g[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float weight = s[4 * j + i], base = i % 2 ? x.y : x.x;
-            g[i] = PARTS ? fmaf(fmaxf(weight, 0) * kept, dp[4 * j + i], -(fabsf(weight) * base))
-                         : weight * (signbit(weight) ? base : fmaf(dp[4 * j + i], kept, -base));
-        }
-        ds[2 * j] = ptx::pack_half<BF16>(g[0], g[1]);
-        ds[2 * j + 1] = ptx::pack_half<BF16>(g[2], g[3]);
-    }
-}

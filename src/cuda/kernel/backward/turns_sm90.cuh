@@ -190,7 +190,12 @@ template <class S> struct QuerySums {
 
     __device__ __forceinline__ void stage(uint32_t sums) const
     {
-        const uint32_t to = place(sums);
+        store(place(sums));
+    }
+
+    /* The same, from the thread's first fragment on. */
+    __device__ __forceinline__ void store(uint32_t to) const
+    {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             ptx::store_shared_16(to + i * 512,
