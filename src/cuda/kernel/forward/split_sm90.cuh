@@ -147,6 +147,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         return;
     }
     const bool seen = state.y != 0;
+    const uint32_t written = __ballot_sync(~0u, seen);
     const float base = warp_max(seen ? state.x : -INFINITY),
                 m = warp_max(seen ? state.z : -INFINITY);
     const float share = seen ? ptx::exp2(state.x - base) : 0;
@@ -159,8 +160,8 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         for (int j = 0; j < COLUMNS / 64; j++) {
             if (64 * j + 2 * lane < a.parts.columns) {
                 const float2 x = *(const float2 *)(sums + 64 * j);
-                o[2 * j] += times != 0 ? x.x * times : 0; /* else it was not written */
-                o[2 * j + 1] += times != 0 ? x.y * times : 0;
+                o[2 * j] += written >> i & 1 ? x.x * times : 0; /* a NaN times 0, too */
+                o[2 * j + 1] += written >> i & 1 ? x.y * times : 0;
             }
         }
     }

@@ -7,8 +7,8 @@
 #pragma once
 #include "cuda/kernel/forward/split_sm90.cuh"
 
-/* What the warps of a merge know of a strip: the share of each split in each row; factors of a
- * row's sums, and its place in O: -1 where it is not written. */
+/* What the warps of a merge know of a strip: the share of each split in each row, -1 where the split
+ * wrote none; factors of a row's sums, and its place in O: -1 where it is not written. */
 struct MergedStrip {
     float shares[ATTN_CUDA_MOST_SPLITS][16];
     float2 factors[16];
@@ -54,9 +54,10 @@ __device__ __forceinline__ void merge_states(const attn_cuda_forward_params &a, 
         top = warp_max(top), score = warp_max(score);
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            const float share = state[i][h].y != 0 ? ptx::exp2(state[i][h].x - top) : 0;
-            to.shares[lane + 32 * h][first + i] = share;
-            sum += state[i][h].y * share;
+            const bool seen = state[i][h].y != 0;
+            const float share = ptx::exp2(state[i][h].x - top);
+            to.shares[lane + 32 * h][first + i] = seen ? share : -1;
+            sum += seen ? state[i][h].y * share : 0;
         }
         sum = warp_sum(sum);
         base = lane == i ? top : base, l = lane == i ? sum : l, m = lane == i ? score : m;
@@ -101,11 +102,11 @@ __device__ __forceinline__ void merge_sums(const attn_cuda_forward_params &a, co
         const float times[2] = {strip.shares[n][r], strip.shares[n][r + 8]};
         const float4 x[2] = {from[0], both ? from[32] : make_float4(0, 0, 0, 0)};
 #pragma unroll
-        for (int i = 0; i < 2; i++) { /* without a share it was not written */
-            o[i][0] += times[0] != 0 ? x[i].x * times[0] : 0;
-            o[i][1] += times[0] != 0 ? x[i].y * times[0] : 0;
-            o[i][2] += times[1] != 0 ? x[i].z * times[1] : 0;
-            o[i][3] += times[1] != 0 ? x[i].w * times[1] : 0;
+        for (int i = 0; i < 2; i++) { /* a NaN times 0, too */
+            o[i][0] += times[0] >= 0 ? x[i].x * times[0] : 0;
+            o[i][1] += times[0] >= 0 ? x[i].y * times[0] : 0;
+            o[i][2] += times[1] >= 0 ? x[i].z * times[1] : 0;
+            o[i][3] += times[1] >= 0 ? x[i].w * times[1] : 0;
         }
     }
 #pragma unroll
