@@ -16,7 +16,8 @@ static void check_value(const char *line, double value)
     op_trial trial = trial_open("%s alibi=h causal=1 lse=1", line);
     const attn_forward_args *args = trial.args;
     const attn_tensor *table = &args->block_table, *o = &args->o;
-    const int64_t *n = o->shape, page = table->data ? (int64_t)oracle_element(table, 0, 0, 0, 0) : 0;
+    const int64_t *n = o->shape,
+                  page = table->data ? (int64_t)oracle_element(table, 0, 0, 0, 0) : 0;
     device_call call;
     tensor_fill(&args->q, 0);
     tensor_fill(&args->k, 0);

@@ -7,8 +7,8 @@
 #pragma once
 #include "cuda/kernel/forward/split_sm90.cuh"
 
-/* What the warps of a merge know of a strip: the share of each split in each row, -1 where the split
- * wrote none; factors of a row's sums, and its place in O: -1 where it is not written. */
+/* What the warps of a merge know of a strip: the share of each split in each row, -1 where it has
+ * written none; factors of a row's sums, and its place in O: -1 where it is not written. */
 struct MergedStrip {
     float shares[ATTN_CUDA_MOST_SPLITS][16];
     float2 factors[16];
