@@ -1,8 +1,8 @@
 /*
  * helper_sm90.cuh: a warpgroup beside those that own keys (ordered_sm90.cuh), in kernels with
  * dropout whose tiles leave it the registers. It finds what dropout drops, a tile ahead, and
- * computes dQ = dS K, half of a tile after the other: a third of the instructions that would be on
- * the others' way, and these bound it. Named barriers beside those of turns_sm90.cuh:
+ * computes dQ = dS K, half of a tile after the other. So the others, whose instructions decide the
+ * time, have a third less of them. Named barriers beside those of turns_sm90.cuh:
  *
  *     SCORES          both warpgroups: dS of a tile is there    the helper
  *     SPACE + group   the helper: that dS has been read         the warpgroup, before the next dS
