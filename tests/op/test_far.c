@@ -1,29 +1,33 @@
 /*
- * test_far.c: keys so far away, by ALiBi, that their probabilities are 0 in f32. A NaN or an
- * infinity there poisons its column of V in the rows that see the key, whichever way sums over
- * parts of the keys meet, and nothing else. `test_far` on the CPU, `test_far gpu` on this machine's
- * GPU; it is skipped where there is none.
+ * test_far.c: keys whose probabilities are 0 in f32, since their scores are far below others or
+ * ALiBi puts them far away. A NaN or an infinity there poisons its column of V in the rows that see
+ * the key, whichever way sums over parts of the keys meet, and nothing else. `test_far` on the CPU,
+ * `test_far gpu` on this machine's GPU; it is skipped where there is none.
  */
 #include "device.h"
 #include "oracle.h"
 
 enum { COLUMN = 5 };
 
-/* All scores are 0 and all values 1, but for one of key 0 of sequence 0. The slopes of even heads
- * are steep. */
+/* All values are 1, but for one of key 0 of sequence 0. Scores are 0, and even heads have steep
+ * slopes; without slopes scores of the later half of the keys are 8 d. */
 static void check_value(const char *line, double value)
 {
-    op_trial trial = trial_open("%s alibi=h causal=1 lse=1", line);
+    op_trial trial = trial_open("%s causal=1 scale=2 lse=1", line);
     const attn_forward_args *args = trial.args;
-    const attn_tensor *table = &args->block_table, *o = &args->o;
+    const attn_tensor *table = &args->block_table, *o = &args->o, *k = &args->k;
     const int64_t *n = o->shape,
                   page = table->data ? (int64_t)oracle_element(table, 0, 0, 0, 0) : 0;
     device_call call;
-    tensor_fill(&args->q, 0);
-    tensor_fill(&args->k, 0);
+    tensor_fill(&args->q, 1);
+    tensor_fill(k, 0);
     tensor_fill(&args->v, 1);
-    for (int64_t h = 0; h < n[2]; h++) {
+    for (int64_t h = 0; args->alibi_slopes.data && h < n[2]; h++) {
         inputs_store(&args->alibi_slopes, 0, 0, h, 0, h % 2 ? 0x1p-12 : 8);
+    }
+    if (!args->alibi_slopes.data) {
+        const attn_tensor later = tensor_slice(*k, 1, k->shape[1] / 2, k->shape[1] / 2);
+        tensor_fill(&later, 4);
     }
     for (int64_t h = 0; h < args->v.shape[2]; h++) {
         inputs_store(&args->v, page, 0, h, COLUMN, value);
@@ -56,13 +60,13 @@ static void check(const char *line)
 static void test_far_keys(void **state)
 {
     (void)state;
-    check("hq=2 nq=150 nk=2000 d=64 dtype=bf16");
+    check("hq=2 nq=150 nk=2000 d=64 dtype=bf16 alibi=h");
     check("hq=2 nq=130 nk=2000 d=128 dtype=f16");
     check("hq=2 nq=1 nk=9000 d=64 dtype=bf16");
-    check("hq=8 hkv=2 nq=4 nk=9000 d=128 dtype=f16");
-    check("hq=8 hkv=2 nq=1 nk=9000 d=128 dtype=bf16 page=16");
-    check("b=8 hq=8 hkv=2 nq=1 nk=9000 d=64 dtype=bf16 page=16"); /* one prefix of all */
-    check("hq=2 nq=20 nk=2000 d=576 dv=512 dtype=bf16");
+    check("hq=8 hkv=2 nq=4 nk=9000 d=128 dtype=f16 alibi=h");
+    check("hq=8 hkv=2 nq=1 nk=9000 d=128 dtype=bf16 page=16 alibi=h");
+    check("b=8 hq=8 hkv=2 nq=1 nk=9000 d=64 dtype=bf16 page=16 alibi=h"); /* one prefix of all */
+    check("hq=2 nq=20 nk=3000 d=576 dv=512 dtype=bf16");
     check("hq=2 nq=5 nk=9000 d=40 dtype=f32");
     check_value("hq=8 hkv=2 nq=1 nk=9000 d=64 dtype=bf16 kv_dtype=e5m2", NAN);
 }

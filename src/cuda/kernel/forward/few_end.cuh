@@ -30,7 +30,6 @@ __device__ __forceinline__ void gather(const unsigned char *states, const unsign
         }
     }
     const bool seen = state.y != 0;
-    const uint32_t written = __ballot_sync(~0u, seen);
     row.base = seen ? state.x : -INFINITY, row.m = seen ? state.z : -INFINITY;
 #pragma unroll
     for (int lanes = WARPS / 2; lanes > 0; lanes /= 2) {
@@ -52,8 +51,8 @@ __device__ __forceinline__ void gather(const unsigned char *states, const unsign
         const float times = __shfl_sync(~0u, share, i);
 #pragma unroll
         for (int j = 0; j < D / 64; j++) {
-            row.o[2 * j] += written >> i & 1 ? x[i][j].x * times : 0; /* a NaN times 0, too */
-            row.o[2 * j + 1] += written >> i & 1 ? x[i][j].y * times : 0;
+            row.o[2 * j] += times != 0 ? x[i][j].x * times : 0;
+            row.o[2 * j + 1] += times != 0 ? x[i][j].y * times : 0;
         }
     }
 }
@@ -89,7 +88,7 @@ __device__ __forceinline__ void add_sums(GatheredRow<D> &row, const GatheredRow<
 {
     row.l = add_share(row.l, kept, x.l, share);
 #pragma unroll
-    for (int j = 0; j < D / 32; j++) {
+    for (int j = 0; j < D / 32 && share != 0; j++) {
         row.o[j] = add_share(row.o[j], kept, x.o[j], share);
     }
 }

@@ -38,7 +38,6 @@ __device__ __forceinline__ void add_splits(const SplitsAt &at, GatheredRow<D> &r
         fetch(i, early[i]);
     }
     const bool seen = state.y != 0;
-    const uint32_t written = __ballot_sync(~0u, seen);
     float base = seen ? state.x : -INFINITY, m = seen ? state.z : -INFINITY;
 #pragma unroll
     for (int lanes = 1; lanes < GROUP;
@@ -62,7 +61,6 @@ __device__ __forceinline__ void add_splits(const SplitsAt &at, GatheredRow<D> &r
     const float others = GROUP < MOST ? __shfl_down_sync(~0u, most, GROUP) : -INFINITY,
                 groups_kept = rebase(lane + GROUP < MOST ? others : -INFINITY, most),
                 group_share = whole == -INFINITY ? 0 : rebase(whole, most);
-    const uint32_t groups_written = __ballot_sync(~0u, whole != -INFINITY);
     GatheredRow<D> part;
     clear_row(part), clear_row(row);
     row.base = __shfl_sync(~0u, most, 0), row.m = m;
@@ -75,8 +73,8 @@ __device__ __forceinline__ void add_splits(const SplitsAt &at, GatheredRow<D> &r
         for (int j = 0; j < D / 64; j++) {
             const float first = add_share(part.o[2 * j], k, x[j].x, s),
                         second = add_share(part.o[2 * j + 1], k, x[j].y, s);
-            part.o[2 * j] = written >> i & 1 ? first : part.o[2 * j];
-            part.o[2 * j + 1] = written >> i & 1 ? second : part.o[2 * j + 1];
+            part.o[2 * j] = s != 0 ? first : part.o[2 * j];
+            part.o[2 * j + 1] = s != 0 ? second : part.o[2 * j + 1];
         }
         if (i % GROUP == 0) {
             const float of_row = __shfl_sync(~0u, groups_kept, i),
@@ -85,7 +83,7 @@ __device__ __forceinline__ void add_splits(const SplitsAt &at, GatheredRow<D> &r
 #pragma unroll
             for (int j = 0; j < D / 32; j++) {
                 const float sum = add_share(row.o[j], of_row, part.o[j], of_group);
-                row.o[j] = groups_written >> i & 1 ? sum : row.o[j];
+                row.o[j] = of_group != 0 ? sum : row.o[j];
             }
             clear_row(part);
         }
