@@ -32,14 +32,14 @@ static void test_mask_bits(void **state)
         int before = fake.launches;
         (void)fake_params(context, &args);
         assert_int_equal(fake.launches - before, 1);
-        assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64");
+        assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64_ragged");
         const uint64_t bytes = fake_workspace(context, &args);
         before = fake.launches;
         const attn_cuda_lanes lanes = fake_params(context, &args).lanes;
         assert_int_equal(fake.launches - before, cases[i].made ? 2 : 1);
         if (cases[i].made) {
             const int64_t blocks = (rows + 15) / 16;
-            assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64_lanes");
+            assert_string_equal(fake.last.kernel, "attn_forward_sm90_mask_bf16_d64_ragged_lanes");
             assert_int_equal(lanes.row, n / 128 * 16);
             assert_int_equal(lanes.last, (blocks - 1) * 16);
             assert_int_equal(lanes.batch, cases[i].batch > 1 ? blocks * 16 * lanes.row : 0);
@@ -87,7 +87,7 @@ static void test_askew_masks(void **state)
         assert_int_equal(p.problem.mask.data != args.mask.data, cases[i].copied);
         if (cases[i].copied) {
             const int64_t row = (columns + 15) / 16 * 16;
-            assert_string_equal(plan.kernel, "attn_forward_sm90_mask_bf16_d64");
+            assert_string_equal(plan.kernel, "attn_forward_sm90_mask_bf16_d64_ragged");
             assert_int_equal(p.problem.mask.stride[2], rows > 1 ? row : 0);
             assert_true(bytes >= (uint64_t)(cases[i].heads * rows * row));
             args.workspace_bytes = bytes - 1;

@@ -28,8 +28,8 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 
 /* Probabilities of a block, with bases that stay, if that is right for all rows of the warp. */
 template <class S, class Exponents>
-__device__ __forceinline__ bool keep(const float (&s)[S::BN / 2], Exponents &e,
-                                     RowState (&state)[2], uint32_t (&p)[S::PARTS][S::BN / 4])
+__device__ __forceinline__ bool weigh_kept(const float (&s)[S::BN / 2], Exponents &e,
+                                           RowState (&state)[2], uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     if constexpr (S::VANISHES) {
         if (e.far && e.vanishes(s, state)) {
@@ -111,7 +111,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             steps.apply(a, warp, block * S::BN, masked, s);
         }
-        const bool kept = !(masked || begins || steps.look(e)) && keep<S>(s, e, rows.state, next);
+        const bool kept =
+            !(masked || begins || steps.look(e)) && weigh_kept<S>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
