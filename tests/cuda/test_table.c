@@ -138,12 +138,50 @@ static void test_empty_extents(void **state)
     attn_context_destroy(context);
 }
 
+/* Kernels for whole sequences run where a score step is alone, unless heads are narrow and all of
+ * many keys visible, rows share their mask, or sequences have lengths. */
+static void test_whole_sequences(void **state)
+{
+    static const struct {
+        int64_t n, d, mask_rows; /* 0: no mask, but softcap */
+        bool causal, lengths;
+        const char *kernel;
+    } cases[] = {{4096, 128, 4096, false, false, "attn_forward_sm90_mask_bf16_d128"},
+                 {512, 64, 512, false, false, "attn_forward_sm90_mask_bf16_d64"},
+                 {4096, 64, 4096, false, false, "attn_forward_sm90_mask_bf16_d64_ragged"},
+                 {4096, 64, 4096, true, false, "attn_forward_sm90_mask_bf16_d64"},
+                 {4096, 128, 1, false, false, "attn_forward_sm90_mask_bf16_d128_ragged"},
+                 {4096, 128, 0, false, false, "attn_forward_sm90_softcap_bf16_d128"},
+                 {1024, 64, 0, false, false, "attn_forward_sm90_softcap_bf16_d64_ragged"},
+                 {1023, 64, 0, false, false, "attn_forward_sm90_softcap_bf16_d64"},
+                 {4096, 128, 0, false, true, "attn_forward_sm90_softcap_bf16_d128_ragged"}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t n = cases[i].n, rows = cases[i].mask_rows;
+        attn_forward_args args = fake_args(ATTN_BF16, n, n, cases[i].d);
+        args.flags = cases[i].causal ? ATTN_CAUSAL : 0;
+        args.softcap = rows > 0 ? 0 : 30;
+        if (rows > 0) {
+            args.mask = attn_tensor_bshd(fake_memory(4), ATTN_BOOL, 1, 1, rows, n);
+        }
+        if (cases[i].lengths) {
+            args.seqused_k = attn_tensor_bshd(fake_memory(4), ATTN_I32, 2, 1, 1, 1);
+        }
+        (void)fake_params(context, &args);
+        assert_string_equal(fake.last.kernel, cases[i].kernel);
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),       cmocka_unit_test(test_masks),
         cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_families),
-        cmocka_unit_test(test_empty_extents),
+        cmocka_unit_test(test_empty_extents),  cmocka_unit_test(test_whole_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

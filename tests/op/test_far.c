@@ -1,6 +1,6 @@
 /*
- * test_far.c: keys whose probabilities are 0 in f32, since their scores are far below others or
- * ALiBi puts them far away. A NaN or an infinity there poisons its column of V in the rows that see
+ * test_far.c: keys whose probabilities are 0 in f32: their scores are far below others, or ALiBi
+ * takes much off them. A NaN or an infinity there poisons its column of V in the rows that see
  * the key, whichever way sums over parts of the keys meet, and nothing else. `test_far` on the CPU,
  * `test_far gpu` on this machine's GPU; it is skipped where there is none.
  */

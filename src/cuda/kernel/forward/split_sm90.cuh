@@ -160,7 +160,8 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         for (int j = 0; j < COLUMNS / 64; j++) {
             if (64 * j + 2 * lane < a.parts.columns) {
                 const float2 x = *(const float2 *)(sums + 64 * j);
-                o[2 * j] += written >> i & 1 ? x.x * times : 0; /* a NaN times 0, too */
+                /* what was written counts times 0 as well: it may be NaN */
+                o[2 * j] += written >> i & 1 ? x.x * times : 0;
                 o[2 * j + 1] += written >> i & 1 ? x.y * times : 0;
             }
         }

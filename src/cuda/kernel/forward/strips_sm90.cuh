@@ -102,7 +102,7 @@ __device__ __forceinline__ void merge_sums(const attn_cuda_forward_params &a, co
         const float times[2] = {strip.shares[n][r], strip.shares[n][r + 8]};
         const float4 x[2] = {from[0], both ? from[32] : make_float4(0, 0, 0, 0)};
 #pragma unroll
-        for (int i = 0; i < 2; i++) { /* a NaN times 0, too */
+        for (int i = 0; i < 2; i++) { /* what was written counts times 0 as well: it may be NaN */
             o[i][0] += times[0] >= 0 ? x[i].x * times[0] : 0;
             o[i][1] += times[0] >= 0 ? x[i].y * times[0] : 0;
             o[i][2] += times[1] >= 0 ? x[i].z * times[1] : 0;
