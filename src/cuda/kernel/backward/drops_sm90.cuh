@@ -97,17 +97,8 @@ template <bool BF16, int FROM, int ROWS, int FIRST, int N, int M>
 __device__ __forceinline__ void pack_absolute(const float (&s)[N], const float (&dp)[M],
                                               uint32_t delta, uint32_t (&ds)[N / 2])
 {
-#pragma unroll
-    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
-        const float2 base = ptx::load_shared_8(delta + 32 * j);
-        float x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[i] = fabsf(s[4 * j + i]) * (dp[4 * j + i - FIRST / 2] - (i % 2 ? base.y : base.x));
-        }
-        ds[2 * j] = ptx::pack_half<BF16>(x[0], x[1]);
-        ds[2 * j + 1] = ptx::pack_half<BF16>(x[2], x[3]);
-    }
+    pack_gradients<BF16, FROM, ROWS>(
+        delta, ds, [&](int e, float base) { return fabsf(s[e]) * (dp[e - FIRST / 2] - base); });
 }
 
 /* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where
@@ -117,17 +108,9 @@ template <bool BF16, int FROM, int ROWS, bool PARTS, int N>
 __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
                                                  float kept, uint32_t delta, uint32_t (&ds)[N / 2])
 {
-#pragma unroll
-    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
-        const float2 x = ptx::load_shared_8(delta + 32 * j);
-        float g[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float weight = s[4 * j + i], base = i % 2 ? x.y : x.x;
-            g[i] = PARTS ? fmaf(fmaxf(weight, 0) * kept, dp[4 * j + i], -(fabsf(weight) * base))
-                         : weight * (signbit(weight) ? base : fmaf(dp[4 * j + i], kept, -base));
-        }
-        ds[2 * j] = ptx::pack_half<BF16>(g[0], g[1]);
-        ds[2 * j + 1] = ptx::pack_half<BF16>(g[2], g[3]);
-    }
+    pack_gradients<BF16, FROM, ROWS>(delta, ds, [&](int e, float base) {
+        const float weight = s[e];
+        return PARTS ? fmaf(fmaxf(weight, 0) * kept, dp[e], -(fabsf(weight) * base))
+                     : weight * (signbit(weight) ? base : fmaf(dp[e], kept, -base));
+    });
 }

@@ -111,10 +111,10 @@ __device__ __forceinline__ float score_gradient(float p, float dp, float delta, 
     return p * (BF16 ? dp - delta : fmaf(dp, unit, -delta));
 }
 
-/* Computes and packs dS^T = P^T (dP^T - delta) of those rows. */
-template <bool BF16, int FROM, int ROWS, int N>
-__device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&dp)[N],
-                                            uint32_t delta, float unit, uint32_t (&ds)[N / 2])
+/* Packs dS^T of ROWS rows from FROM on: gradient(e, delta) of each element. */
+template <bool BF16, int FROM, int ROWS, class Gradient, int N>
+__device__ __forceinline__ void pack_gradients(uint32_t delta, uint32_t (&ds)[N],
+                                               const Gradient &gradient)
 {
 #pragma unroll
     for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
@@ -122,11 +122,21 @@ __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&d
         float x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            x[i] = score_gradient<BF16>(p[4 * j + i], dp[4 * j + i], i % 2 ? base.y : base.x, unit);
+            x[i] = gradient(4 * j + i, i % 2 ? base.y : base.x);
         }
         ds[2 * j] = ptx::pack_half<BF16>(x[0], x[1]);
         ds[2 * j + 1] = ptx::pack_half<BF16>(x[2], x[3]);
     }
+}
+
+/* Computes and packs dS^T = P^T (dP^T - delta) of those rows. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&dp)[N],
+                                            uint32_t delta, float unit, uint32_t (&ds)[N / 2])
+{
+    pack_gradients<BF16, FROM, ROWS>(delta, ds, [&](int e, float base) {
+        return score_gradient<BF16>(p[e], dp[e], base, unit);
+    });
 }
 
 /* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
