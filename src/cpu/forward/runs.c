@@ -24,14 +24,17 @@ static bool has_one_row(const attn_forward_item *item)
 static attn_key_run empty_run(const attn_forward_item *item)
 {
     const attn_problem *problem = item->problem;
+    const bool apart =
+        item->heads > 1 || !are_side_by_side(&problem->k) || !are_side_by_side(&problem->v);
     return (attn_key_run){.d = problem->d,
                           .dv = problem->dv,
                           .dtype = problem->k.dtype,
                           .k_groups = attn_code_groups(&problem->k_codes),
                           .v_groups = attn_code_groups(&problem->v_codes),
                           .lanes = strip_lanes(item, 0),
-                          .apart = item->heads > 1 || !are_side_by_side(&problem->k) ||
-                                   !are_side_by_side(&problem->v)};
+                          .apart = apart,
+                          .scattered =
+                              apart && problem->paged && problem->k.shape[1] < ATTN_KEY_BLOCK};
 }
 
 bool attn_runs_fit(const attn_forward_item *item)

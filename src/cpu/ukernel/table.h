@@ -168,8 +168,9 @@ typedef struct attn_key_run {
     const float *k_scale, *v_scale;
     int64_t k_groups, v_groups;
     int32_t dtype;
-    int lanes;  /* of QT */
-    bool apart; /* rows do not lie side by side */
+    int lanes;      /* of QT */
+    bool apart;     /* rows do not lie side by side */
+    bool scattered; /* their distance changes every few rows */
 } attn_key_run;
 
 /* Keys from `at` on of a V panel; or, with a dtype, `count` rows of V where they are (takes_rows),

@@ -165,7 +165,7 @@ ATTN_INLINE void FN(run_add)(FN(run_sums) * o, const attn_key_run *run, int64_t 
         for (int64_t c = 0; c < run->dv; c += VL) v_store(x[r] + c, v_set1(0));
     }
     if (rows > 1) {
-        FN(few_run_values)(x, run, key, p, n, soon);
+        FN(few_run_add)(x, run, key, p, n, soon);
     } else {
         FN(run_values)(x[0], run, run->v[0] + key * FN(bytes_of)(run->dv, dtype), p[0], n, dtype);
     }

@@ -3,7 +3,8 @@
  * lines as it reads, of rows that are RUN_DISTANCE ahead and in their order, a few at a time.
  */
 enum {
-    FN(RUN_VALUES) = 4 * VL /* keys whose rows of V are read by all groups of columns in turn */
+    FN(RUN_VALUES) = 4 * VL, /* keys whose rows of V are read by all groups of columns in turn */
+    FN(RUN_NEAR) = 8192      /* bytes of them, if they are copied: a quarter of the L1 cache */
 };
 
 /* Fetches the next lines. */
@@ -133,11 +134,11 @@ ATTN_INLINE void FN(few_run_keys_of)(FN(run_scores) * s, const attn_key_run *run
     }
 }
 
-/* Adds V^T P of keys key .. end-1, `width` vectors of columns from column c on. scale: of codes, of
- * the first key, `step` from key to key. */
+/* Adds V^T P of keys key .. end-1, `width` vectors of columns from column c on. p: of rows of Q,
+ * ATTN_KEY_BLOCK apart. scale: of codes, of the first key, `step` from key to key. */
 ATTN_INLINE void FN(few_run_some)(vec (*sum)[FN(RUN_WIDE)], int64_t c, const char *const *v,
-                                  const float *scale, int64_t step, FN(run_scores) * p,
-                                  int64_t key, int64_t end, const int32_t dtype, const int width)
+                                  const float *scale, int64_t step, const real *p, int64_t key,
+                                  int64_t end, const int32_t dtype, const int width)
 {
     const int64_t byte = FN(bytes_of)(c, dtype);
     for (; key < end; key++) {
@@ -148,56 +149,50 @@ ATTN_INLINE void FN(few_run_some)(vec (*sum)[FN(RUN_WIDE)], int64_t c, const cha
             ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = v_mul(by, y[i]);
         }
         ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
-            const vec one = v_set1(p[r][key]);
+            const vec one = v_set1(p[r * ATTN_KEY_BLOCK + key]);
             ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_fma(y[i], one, sum[r][i]);
         }
     }
 }
 
-/* x += V^T P of keys key .. end-1 for `width` vectors of columns from column c on. Keys go by as
- * many as have whole lines of them. */
+/* x += V^T P of n keys for `width` vectors of columns from column c on. Keys go by as many as have
+ * whole lines of them. */
 ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *const *v,
-                                     const float *scale, int64_t step, FN(run_scores) * p,
-                                     int64_t key, int64_t end, FN(run_soon) *soon,
-                                     const int32_t dtype, const int width)
+                                     const float *scale, int64_t step, const real *p, int64_t n,
+                                     FN(run_soon) *soon, const int32_t dtype, const int width)
 {
     const int64_t keys = dtype == ATTN_I4X2 ? 8 : 4,
                   lines = keys * FN(bytes_of)(width * VL, dtype) / 64;
+    int64_t key = 0;
     vec sum[RUN_LANES][FN(RUN_WIDE)];
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
         ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_load(x[r] + c + i * VL);
     }
-    for (; key + keys <= end; key += keys) {
+    for (; key + keys <= n; key += keys) {
         FN(run_fetch)(soon, lines);
         FN(few_run_some)(sum, c, v, scale, step, p, key, key + keys, dtype, width);
     }
-    FN(few_run_some)(sum, c, v, scale, step, p, key, end, dtype, width);
+    FN(few_run_some)(sum, c, v, scale, step, p, key, n, dtype, width);
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
         ATTN_UNROLL for (int i = 0; i < width; i++) v_store(x[r] + c + i * VL, sum[r][i]);
     }
 }
 
-/* x += V^T P of n keys from `first` on. 16 registers hold twelve sums, or eight beside numbers that
- * are widened: gcc keeps some of twelve in memory then. */
-ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run, int64_t first,
-                                       FN(run_scores) * p, int64_t n, FN(run_soon) *soon,
-                                       const int32_t dtype)
+/* x += V^T P of n <= RUN_VALUES rows of V. scale: of codes, of the first key. 16 registers hold
+ * twelve sums, or eight beside numbers that are widened: gcc keeps some of twelve in memory. */
+ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run,
+                                       const char *const *v, const float *scale, const real *p,
+                                       int64_t n, FN(run_soon) *soon, const int32_t dtype)
 {
     const int64_t groups = run->v_groups, group = run->dv / groups;
-    const char *const *v = run->v + first;
-    const float *scale = attn_is_code(dtype) ? run->v_scale + first * groups : NULL;
     FN(run_soon) here = *soon;
-    for (int64_t key = 0; key < n; key += FN(RUN_VALUES)) {
-        const int64_t end = n - key < FN(RUN_VALUES) ? n : key + FN(RUN_VALUES);
-        const float *of = scale;
-        int64_t c = 0, next = group;
-        ATTN_UNROLL for (int width = dtype == FN(OWN) ? 3 : 2; width > 0; width--) {
-            for (; c + width * VL <= run->dv; c += width * VL) {
-                if (attn_is_code(dtype) && c == next) {
-                    next += group, of++;
-                }
-                FN(few_run_columns)(x, c, v, of, groups, p, key, end, &here, dtype, width);
+    int64_t c = 0, next = group;
+    ATTN_UNROLL for (int width = dtype == FN(OWN) ? 3 : 2; width > 0; width--) {
+        for (; c + width * VL <= run->dv; c += width * VL) {
+            if (attn_is_code(dtype) && c == next) {
+                next += group, scale++;
             }
+            FN(few_run_columns)(x, c, v, scale, groups, p, n, &here, dtype, width);
         }
     }
     *soon = here;
@@ -218,13 +213,53 @@ static ATTN_NOINLINE void FN(few_run_keys)(FN(run_scores) * s, const attn_key_ru
 }
 
 static ATTN_NOINLINE void FN(few_run_values)(FN(run_sums) * x, const attn_key_run *run,
-                                             int64_t key, FN(run_scores) * p, int64_t n,
-                                             FN(run_soon) *soon)
+                                             const char *const *v, const float *scale,
+                                             const real *p, int64_t n, FN(run_soon) *soon)
 {
     switch (run->dtype) {
-    case ATTN_F16: FN(few_run_values_of)(x, run, key, p, n, soon, ATTN_F16); return;
-    case ATTN_BF16: FN(few_run_values_of)(x, run, key, p, n, soon, ATTN_BF16); return;
-    RUN_CODE_CASES(FN(few_run_values_of), x, run, key, p, n, soon)
-    default: FN(few_run_values_of)(x, run, key, p, n, soon, FN(OWN));
+    case ATTN_F16: FN(few_run_values_of)(x, run, v, scale, p, n, soon, ATTN_F16); return;
+    case ATTN_BF16: FN(few_run_values_of)(x, run, v, scale, p, n, soon, ATTN_BF16); return;
+    RUN_CODE_CASES(FN(few_run_values_of), x, run, v, scale, p, n, soon)
+    default: FN(few_run_values_of)(x, run, v, scale, p, n, soon, FN(OWN));
+    }
+}
+
+/* Copies n rows to `room`; at: their places there. */
+ATTN_INLINE void FN(run_near)(const char **at, char *room, const char *const *row, int64_t n,
+                              int64_t bytes)
+{
+    const int64_t step = sizeof(vec);
+    for (int64_t key = 0; key < n; key++, room += bytes) {
+        int64_t i = 0;
+        for (; i + step <= bytes; i += step) {
+            v_store((real *)(void *)(room + i), v_load((const real *)(const void *)(row[key] + i)));
+        }
+        if (i < bytes) {
+            memcpy(room + i, row[key] + i, (size_t)(bytes - i));
+        }
+        at[key] = room;
+    }
+}
+
+/* x += V^T P of n keys from `key` on. Scattered rows are copied first: each group of columns reads
+ * them at a distance of which few fit in the L1 cache, and the processor foresees rows of one
+ * distance only. Codes, a row of which has fewer lines, gain nothing. */
+ATTN_INLINE void FN(few_run_add)(FN(run_sums) * x, const attn_key_run *run, int64_t key,
+                                 FN(run_scores) * p, int64_t n, FN(run_soon) *soon)
+{
+    const int64_t bytes = FN(bytes_of)(run->dv, run->dtype), room = FN(RUN_NEAR) / bytes;
+    const bool copy = run->scattered && !attn_is_code(run->dtype);
+    const int64_t most = copy && room < FN(RUN_VALUES) ? room : FN(RUN_VALUES);
+    const char *near[FN(RUN_VALUES)];
+    vec copies[FN(RUN_NEAR) / sizeof(vec)];
+    for (int64_t at = 0; at < n; at += most) {
+        const int64_t count = n - at < most ? n - at : most;
+        const char *const *v = run->v + key + at;
+        const float *scale = run->v_scale ? run->v_scale + (key + at) * run->v_groups : NULL;
+        if (copy) {
+            FN(run_near)(near, (char *)copies, v, count, bytes);
+            v = near;
+        }
+        FN(few_run_values)(x, run, v, scale, p[0] + at, count, soon);
     }
 }
