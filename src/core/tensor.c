@@ -105,8 +105,9 @@ static attn_status check_output(const char *name, const attn_tensor *tensor, int
     }
     if (many || count > span) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "%s has strides by which its elements share memory for %lld of them", name,
-                         (long long)span);
+                         "%s.stride reaches %lld places, fewer than %s has elements: those of an "
+                         "output must not share memory",
+                         name, (long long)span, name);
     }
     return ATTN_OK;
 }
