@@ -13,6 +13,16 @@ libattn.flash_attn   the functions of the package flash-attn
 libattn.transformers register() for attn_implementation="libattn"
 """
 
+try:
+    from ._core import Context
+except ModuleNotFoundError as reason:
+    if reason.name != f"{__name__}._core":  # NumPy
+        raise
+    raise ImportError(
+        f"libattn's extension is not in {__path__[0]}: `pip install .` in the checkout builds it,"
+        " and Python is to start where the sources are not found first"
+    ) from None
+
 from ._attention import (
     Gradients,
     Plan,
@@ -27,7 +37,6 @@ from ._attention import (
     quantize,
 )
 from ._cache import Cache
-from ._core import Context
 from ._machine import Info, info, set_num_threads
 
 __version__ = info().version

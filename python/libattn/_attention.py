@@ -13,15 +13,18 @@ _forward = _core.forward
 _backward = _core.backward
 
 
-def _refuse_gradients(*inputs: Any) -> None:
+_RECORDED = ("q", "k", "v", "bias", "alibi_slopes", "sinks")
+_OTHERS = ("k_new", "v_new", "rope_cos", "rope_sin", "k_scale", "v_scale", "out", "out_f32")
+
+
+def _refuse_gradients(names: tuple[str, ...], *inputs: Any) -> None:
     """Gradients that PyTorch expects would be lost without a word."""
     for i, x in enumerate(inputs):
         if x is not None and getattr(x, "requires_grad", False):
-            name = ("q", "k", "v", "bias", "alibi_slopes", "sinks")[i]
             raise ValueError(
-                f"{name} requires gradients, which libattn.attention does not record:"
-                " libattn.torch.attention does; detach() or torch.no_grad() says that none are"
-                " wanted"
+                f"{names[i]} requires gradients, which libattn.attention does not record:"
+                f" libattn.torch.attention does those of {', '.join(_RECORDED)}; detach() or"
+                " torch.no_grad() says that none are wanted"
             )
 
 
@@ -137,8 +140,13 @@ def attention(
     RuntimeError (a GPU failed), with the library's own sentence.
     """
     torch = _modules.get("torch")
-    if torch is not None and type(q) is not np.ndarray and torch.is_grad_enabled():
-        _refuse_gradients(q, k, v, bias, alibi_slopes, sinks)
+    if torch is not None and torch.is_grad_enabled():
+        if not type(q) is type(k) is type(v) is np.ndarray:
+            _refuse_gradients(_RECORDED, q, k, v, bias, alibi_slopes, sinks)
+        no_cache = k_new is v_new is rope_cos is rope_sin is None
+        if not (no_cache and k_scale is v_scale is out is out_f32 is None):
+            rest = (k_new, v_new, rope_cos, rope_sin, k_scale, v_scale, out, out_f32)
+            _refuse_gradients(_OTHERS, *rest)
     result, lse, _, _ = _forward(
         q=q,
         k=k,

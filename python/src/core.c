@@ -46,9 +46,11 @@ static int execute(PyObject *module)
     state->empty = PyObject_GetAttrString(numpy, "empty");
     state->exchange_name = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     state->is_neg_name = PyUnicode_InternFromString("is_neg");
+    state->mask_name = PyUnicode_InternFromString("mask");
     state->context_type = context_make_type(module);
     bool done = state->ndarray && state->empty && state->exchange_name && state->is_neg_name &&
-                state->context_type && find_dtypes(state, numpy) && fields_intern(state);
+                state->mask_name && state->context_type && find_dtypes(state, numpy) &&
+                fields_intern(state);
     Py_DECREF(numpy);
     PyObject *cache = done ? cache_make_type(module) : NULL;
     done = cache && !PyModule_AddObjectRef(module, "Context", state->context_type) &&

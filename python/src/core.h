@@ -19,6 +19,7 @@ typedef struct core_state {
     PyObject *dtypes[16];           /* NumPy's dtypes by attn_dtype; NULL: it has none */
     PyObject *exchange_name;        /* "__dlpack_c_exchange_api__" */
     PyObject *is_neg_name;          /* "is_neg" */
+    PyObject *mask_name;            /* "mask" */
     _Atomic(const void *) negating; /* the exchange table of a package that negates late, or NULL */
     PyObject *names[FIELDS_MAX];    /* the fields' names, interned */
     PyObject *context_type;

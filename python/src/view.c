@@ -226,6 +226,18 @@ static bool take_other(core_state *state, PyObject *array, const char *name, arr
 
 /* ---- The way in ------------------------------------------------------------------------------ */
 
+/* An array with a mask of its own (numpy.ma), which its buffer does not show; a refusal then. */
+static bool masked(core_state *state, PyObject *array, const char *name)
+{
+    if (!PyObject_HasAttr(array, state->mask_name))
+        return false;
+    PyErr_Format(PyExc_TypeError,
+                 "%s has a mask of its own (numpy.ma), which would be lost: give its .data or "
+                 ".filled(), and the keyword mask for keys that are hidden",
+                 name);
+    return true;
+}
+
 /* The caller releases the view even after a failure. */
 bool view_take(core_state *state, PyObject *array, const char *name, array_view *out)
 {
@@ -241,6 +253,8 @@ bool view_take(core_state *state, PyObject *array, const char *name, array_view 
             return take_exchange(state, exchange, array, name, out);
     }
     if (PyObject_CheckBuffer(array)) {
+        if (!numpy && masked(state, array, name))
+            return false;
         if (view_take_buffer(array, name, 0, out))
             return true;
         /* NumPy makes no buffer of ml_dtypes' elements, JAX none of its bfloat16, CuPy none. */

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -149,6 +150,9 @@ def test_nothing_leaks():
         (TypeError, "does not know", {"q": Q.astype(complex)}),
         (TypeError, "does not know", {"q": Q.astype(">f4")}),
         (TypeError, "v is a str; it must be an array", {"v": "abc"}),
+        (TypeError, "q has a mask of its own", {"q": np.ma.array(Q, mask=Q > 0)}),
+        (TypeError, "mask has a mask of its own", {"mask": np.ma.array(Q[..., 0] > 0)}),
+        (TypeError, "out has a mask of its own", {"out": np.ma.array(OUT)}),
         (TypeError, "window_left is 2.5; it must be a whole number", {"window_left": 2.5}),
         (ValueError, "window_right is 1000", {"window_right": 10**30}),
         (TypeError, "softmax_scale is 'x'; it must be a number", {"softmax_scale": "x"}),
@@ -396,6 +400,21 @@ def test_program():
     program = Path(sys.executable).with_name("attn")
     shown = subprocess.run([program, "info"], capture_output=True, text=True)
     assert shown.returncode == 0 and shown.stdout == words
+
+
+@pytest.mark.parametrize("missing", ("_core", "numpy"))
+def test_import_of_what_is_not_there(missing, tmp_path):
+    """The sources of a checkout have no extension; an environment may have no NumPy."""
+    package = tmp_path / "libattn"
+    shutil.copytree(Path(libattn.__file__).parent, package)
+    words = "numpy"
+    if missing == "_core":
+        words = "libattn's extension is not in .*: `pip install .`"
+        for extension in package.glob("_core*.so"):
+            extension.unlink()
+    code = f"import sys; sys.modules[{missing!r}] = None; import libattn"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert shown.returncode and re.search(words, shown.stderr.decode().splitlines()[-1])
 
 
 def test_signatures():

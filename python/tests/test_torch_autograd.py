@@ -109,3 +109,25 @@ def test_attention_of_arrays_loses_no_gradients(name):
         assert libattn.attention(**inputs).equal(expected)
     inputs[name] = inputs[name].detach()
     assert libattn.attention(**inputs).equal(expected)
+
+
+@pytest.mark.parametrize("name", ("k_new", "rope_cos", "v_scale", "out"))
+def test_what_has_no_gradients_is_refused(name):
+    """Inputs that libattn.torch.attention has no gradients of either, beside arrays of NumPy."""
+    inputs = {x: torch.randn(1, 5, 2, 8) for x in "qkv"}
+    tracked = torch.ones(1, 5, 2, 8, requires_grad=True)
+    with pytest.raises(ValueError, match=f"{name} requires gradients"):
+        libattn.attention(**inputs, **{name: tracked})
+    arrays = {x: a.numpy() for x, a in inputs.items()}
+    with pytest.raises(ValueError, match="v requires gradients"):
+        libattn.attention(**arrays | {"v": tracked})
+
+
+@pytest.mark.parametrize("layout", (torch.strided, torch.jagged))
+def test_nested_tensors_are_refused(layout):
+    x = torch.nested.nested_tensor([torch.randn(3, 2, 8), torch.randn(5, 2, 8)], layout=layout)
+    with pytest.raises(NotImplementedError, match="no nested tensors"):
+        libattn.torch.attention(x, x, x)
+    heads = x.transpose(1, 2)
+    with pytest.raises(NotImplementedError, match="no nested tensors"):
+        libattn.torch.scaled_dot_product_attention(heads, heads, heads)

@@ -7,7 +7,7 @@
 attn_status attn_dropout_init(attn_dropout *dropout, double p, uint64_t seed, uint64_t offset)
 {
     if (!(p >= 0 && p <= 1)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "dropout_p = %g must be in [0, 1]", p);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "dropout_p = %.9g must be in [0, 1]", p);
     }
     *dropout = attn_dropout_make(p, seed, offset);
     return ATTN_OK;

@@ -62,9 +62,12 @@ static attn_status check_type(const char *name, const attn_tensor *tensor, int t
 {
     if (tensor->dtype <= 0 || tensor->dtype > ATTN_B1X8 || !(types >> tensor->dtype & 1)) {
         char list[64];
+        const bool added = types == ATTN_MASK_TYPES && tensor->dtype >= ATTN_F64 &&
+                           tensor->dtype <= ATTN_BF16; /* as other systems call a bias */
         list_types(types, list, sizeof list);
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s), must be %s", name,
-                         (int)tensor->dtype, attn_type_name(tensor->dtype), list);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s), must be %s%s", name,
+                         (int)tensor->dtype, attn_type_name(tensor->dtype), list,
+                         added ? "; a mask that is added to scores is a bias" : "");
     }
     if (tensor->reserved != 0) {
         return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name,
@@ -105,8 +108,9 @@ static attn_status check_output(const char *name, const attn_tensor *tensor, int
     }
     if (many || count > span) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "%s has strides by which its elements share memory for %lld of them", name,
-                         (long long)span);
+                         "%s.stride reaches %lld places, fewer than %s has elements: those of an "
+                         "output must not share memory",
+                         name, (long long)span, name);
     }
     return ATTN_OK;
 }

@@ -4,9 +4,9 @@
  * Prints each problem whose result is wrong, as a line that test_problems, test_gradients and `attn
  * check` take, and how it is wrong. Exit status 1 if there was one. Without a seed, a fresh one,
  * printed. INPUTS: one kind of values for all problems (support/inputs.h). TABLE: one table of
- * kernels, beside others' bits; exit status 77 where the machine lacks it. hunt FILE judges the
- * problem lines of a file; hunt lines N [SEED|-] prints N for others to judge: beside_torch.py,
- * attn check --device cuda.
+ * kernels, beside others' bits; exit status 77 where the machine lacks it. hunt [--every=N] FILE
+ * judges the problem lines of a file, or one in N; hunt lines N [SEED|-] prints N for others to
+ * judge: beside_torch.py, attn check --device cuda.
  */
 #include "append.h"
 #include "crowd.h"
@@ -39,6 +39,7 @@ static uint64_t fresh_seed(void)
 }
 
 struct tally {
+    int64_t every, lines, skipped; /* of a file */
     int64_t problems, sown, related, complaints;
 };
 
@@ -82,6 +83,10 @@ static bool visit(void *user, const problem_spec *spec)
     struct tally *tally = user;
     char sentence[1024] = "";
     dice d = {spec->seed, 0};
+    if (tally->lines++ % tally->every != 0) {
+        tally->skipped++;
+        return true;
+    }
     for (int n = 0; n < TURNS; n++) {
         if (!judge(spec, &d, tally, sentence, sizeof sentence) ||
             !judge_forms(spec, &d, tally, sentence, sizeof sentence)) {
@@ -174,13 +179,35 @@ static uint64_t seed_of(const char *word)
     return word ? strtoull(word, NULL, 10) : fresh_seed();
 }
 
+static void judge_file(const char *path, struct tally *tally)
+{
+    char error[512];
+    if (!problem_suite(path, visit, tally, error, sizeof error)) {
+        printf("FAIL %s\n", error);
+        tally->complaints++;
+    }
+    if (tally->every > 1) {
+        printf("SKIPPED %" PRId64 " of %" PRId64 " problems of %s: one in %" PRId64
+               " is tried here\n",
+               tally->skipped, tally->lines, path, tally->every);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    char *end = NULL, error[512];
-    const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = stats_now();
-    struct tally tally = {0};
+    char *end = NULL;
+    struct tally tally = {.every = 1};
     setvbuf(stdout, NULL, _IOLBF, 0);
     faults_watch();
+    if (argc > 1 && strncmp(argv[1], "--every=", 8) == 0) {
+        tally.every = strtoll(argv[1] + 8, NULL, 10);
+        if (tally.every < 1 || argc != 3) {
+            fprintf(stderr, "hunt --every=N FILE, N at least 1\n");
+            return EXIT_FAILURE;
+        }
+        argc--, argv++;
+    }
+    const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = stats_now();
     if (argc > 2 && strcmp(argv[1], "lines") == 0) {
         print_lines(strtoll(argv[2], NULL, 10), seed_of(given(argc, argv, 3)));
         return EXIT_SUCCESS;
@@ -189,10 +216,7 @@ int main(int argc, char **argv)
         return 77;
     }
     if (argc > 1 && *end != '\0') {
-        if (!problem_suite(argv[1], visit, &tally, error, sizeof error)) {
-            printf("FAIL %s\n", error);
-            tally.complaints++;
-        }
+        judge_file(argv[1], &tally);
     } else {
         const uint64_t seed = seed_of(given(argc, argv, 2));
         printf("hunt: seed %" PRIu64 "\n", seed);
