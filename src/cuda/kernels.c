@@ -183,6 +183,9 @@
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 8192 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
+#define ATTN_BACKWARD_SM90_AHEAD(name, dtype, d)                                         \
+    GRAD_SM90_KERNEL(name, dtype, d, ATTN_GRAD_UNIT_ROWS, 0, ATTN_GRAD_AHEAD_THREADS, 0, \
+                     ATTN_CUDA_GRAD_AHEAD)
 #define PLAIN_ROOM(d, step) ATTN_GRAD_ROOM(d, step, false)
 #define TABLES_ROOM(d, step) ATTN_GRAD_ROOM(d, step, true)
 #define HELPED_KERNELS(name, family, room, threads, dtype, d, step, stages, stays) \
@@ -194,6 +197,10 @@
     HELPED_KERNELS(name, family, room, 384, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, PLAIN_ROOM, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_ROUNDED(name, dtype, d, step, stages)                           \
+    GRAD_STAYING_KERNEL(name##_rounded, ATTN_CUDA_BACKWARD_SM90, dtype, d, step, 128, 384, \
+                        ATTN_GRAD_SM90_BYTES(d, 256, step, stages, PLAIN_ROOM(d, step)),   \
+                        ATTN_CUDA_GRAD_ROUNDED, true)
 #define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                                  \
     GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 128, 384,                                 \
                      ATTN_GRAD_SM90_BYTES(d, 128, step, stages, ATTN_GRAD_WIDE_ROOM(d, step)), \

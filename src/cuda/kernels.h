@@ -25,7 +25,9 @@ enum {
     ATTN_CUDA_GRAD_ORDERED = ATTN_CUDA_GRAD_PARTS, /* dK, dV and sums of dQ */
     ATTN_CUDA_GRAD_ROUND,                          /* dQ from its sums */
     ATTN_CUDA_GRAD_SUMS,                           /* sums of dS */
-    ATTN_CUDA_GRAD_SINGLE                          /* dK, dV and dQ of a head of one tile */
+    ATTN_CUDA_GRAD_SINGLE,                         /* dK, dV and dQ of a head of one tile */
+    ATTN_CUDA_GRAD_ROUNDED,                        /* dK, dV and dQ */
+    ATTN_CUDA_GRAD_AHEAD                           /* delta beside the launch behind */
 };
 
 /* Kernels of attn_merge. */
@@ -91,7 +93,9 @@ enum {
 #define ATTN_BACKWARD_SM80(...) +2
 #define ATTN_BACKWARD_SM80_STEPS(...) +2
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
+#define ATTN_BACKWARD_SM90_AHEAD(...) +1
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
+#define ATTN_BACKWARD_SM90_ROUNDED(...) +1
 #define ATTN_BACKWARD_SM90_WIDE(...) +2
 #define ATTN_BACKWARD_SM90_LIGHT(...) +2
 #define ATTN_BACKWARD_SM90_ALIBI(...) +2

@@ -106,7 +106,8 @@ static void test_rounding(void **state)
     p.forward.flags = ATTN_CAUSAL;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4); /* delta; ordered; noted blocks of keys, of rows */
+    assert_int_equal(fake.launches, 4); /* delta; rounded; noted blocks of keys, of rows */
+    assert_string_equal(fake.kernels[1], "attn_backward_sm90_bf16_d64_rounded");
     assert_int_equal(fake.maps, 4 + 3);
     p.forward.flags = ATTN_WINDOW, p.forward.window_left = 20, p.forward.window_right = 0;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
@@ -124,6 +125,31 @@ static void test_rounding(void **state)
     p.forward.window_left = p.forward.window_right = 0;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
     assert_int_equal(fake.launches, 4 + 5 + 4 + 5 + 5);
+    attn_context_destroy(context);
+}
+
+/* Of many rows delta is found beside the ordered kernel: 32 units of 32 rows for each of 132
+ * multiprocessors. */
+static void test_ahead(void **state)
+{
+    pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
+    attn_tensor *const of_batch[] = {&p.forward.q, &p.forward.k, &p.forward.v,
+                                     &p.forward.o, &p.args.d_o,  &p.forward.lse,
+                                     &p.args.dq,   &p.args.dk,   &p.args.dv};
+    const char *const names[] = {"attn_backward_sm90_bf16_d64_delta",
+                                 "attn_backward_sm90_bf16_d64_ahead"};
+    (void)state;
+    for (int many = 0; many < 2; many++) {
+        for (int i = 0; i < 9; i++) {
+            of_batch[i]->shape[0] = 105 + many; /* four heads of ten units each */
+        }
+        fake.launches = 0;
+        assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes),
+                         ATTN_OK);
+        assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+        assert_string_equal(fake.kernels[0], names[many]);
+    }
     attn_context_destroy(context);
 }
 
@@ -314,17 +340,12 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_single),
-        cmocka_unit_test(test_fast_sums),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_rests),
-        cmocka_unit_test(test_sinks_beside_hidden_keys),
+        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
+        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_rounding),  cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_rests),     cmocka_unit_test(test_sinks_beside_hidden_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
                                         {table.shape[0], table.stride[0], 1}};
         TRY(attn_cuda_map(driver, &params->table_map, &table, axes, 3));
     }
-    if (params->rounds) {
+    if (plan->rounds) {
         TRY(attn_cuda_map_rows(driver, &params->dq_map, &params->grads.dq, 16));
         TRY(attn_cuda_map_rows(driver, &params->dk_map, &params->grads.dk, 16));
         TRY(attn_cuda_map_rows(driver, &params->dv_map, &params->grads.dv, 16));
@@ -98,6 +98,7 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
             plan.capped_offset > 0 ? (uint32_t *)(void *)(workspace + plan.capped_offset) : NULL;
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
+    plan.params.next_chunk = (uint32_t *)(void *)(workspace + plan.next_chunk_offset);
     plan.params.clear = (uint32_t *)(void *)(workspace + plan.bad_keys_offset);
     plan.params.bad_rows = workspace + plan.bad_rows_offset;
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);

@@ -32,11 +32,13 @@ typedef struct attn_cuda_grad_plan {
     bool split;  /* its form for f32, by parts in the workspace */
     bool single; /* the same in one launch */
     bool mma;    /* by backward_sm80 */
+    bool rounds; /* the kernel that adds to dQ rounds it (kernel/backward/round_sm90.cuh) */
     bool early;  /* launches behind delta's begin so: d > 128, by pairs of CTAs, is slower then */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
         turns_offset, sums_offset, key_turns_offset, key_sums_offset;
+    uint64_t next_chunk_offset;                         /* of delta_ahead */
     uint64_t q_parts_offset, d_o_parts_offset;          /* split */
     uint64_t starts_offset;                             /* of cu_seqlens in order */
     uint64_t peaks_offset, reach_offset, capped_offset; /* sizes for f16; 0: none */
@@ -62,6 +64,12 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
  * all of them, since blocks follow each other closely then. */
 void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
                            const attn_cuda_kernel *kernel);
+
+/* The kernel of LSE and delta that runs beside the ordered one (kernel/backward/delta_sm90.cuh), on
+ * a quarter of the multiprocessors, since one that has a CTA of it has nothing else. Sets its
+ * arguments. -1: there is none, or too few rows for a chunk on each multiprocessor, or too many for
+ * their numbers. */
+int attn_cuda_grad_ahead(attn_cuda_grad_plan *plan, const attn_cuda *cuda);
 
 /* The rests of items of an ordered kernel, of which `runs` run side by side: about as many as that,
  * if items are long enough. The bits are the same. */

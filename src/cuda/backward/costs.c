@@ -43,10 +43,10 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
         (dkv ? keys * shares + 2 * (shares - 1) * key_sums +
                    rows * ceil((double)problem->k.shape[1] / kernel->keys)
              : 0) +
-        (!dq          ? 0
-         : plan->fast ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) +
-                                (plan->params.rounds ? 0 : 1))
-                      : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));
+        (!dq ? 0
+         : plan->fast
+             ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + (plan->rounds ? 0 : 1))
+             : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));
     out->bytes_standard = once + rows + keys +
                           STANDARD_PASSES * (double)problem->heads * (double)problem->q.shape[0] *
                               (double)problem->q.shape[1] * (double)problem->k.shape[1] * real_size;

@@ -56,6 +56,23 @@ void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *prob
     items->section = section(problem, items->shares, whole);
 }
 
+int attn_cuda_grad_ahead(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
+{
+    attn_cuda_backward_params *const params = &plan->params;
+    const attn_problem *problem = &params->grads.problem;
+    const int kernel =
+        attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_AHEAD);
+    const int64_t units = attn_cuda_grad_blocks(problem->q.shape[1], ATTN_GRAD_UNIT_ROWS),
+                  all = units * problem->batch * problem->heads,
+                  least = (int64_t)ATTN_GRAD_CHUNK_UNITS * cuda->multiprocessors;
+    if (kernel < 0 || !plan->early || !params->whole || all < least || all > INT32_MAX / 2) {
+        return -1;
+    }
+    params->units = (uint32_t)units;
+    params->ahead = (uint32_t)attn_cuda_grad_blocks(cuda->multiprocessors, 4);
+    return kernel;
+}
+
 attn_cuda_grad_rests attn_cuda_grad_rests_of(const attn_problem *problem,
                                              const attn_cuda_kernel *kernel, int64_t runs)
 {

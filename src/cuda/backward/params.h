@@ -4,6 +4,11 @@
 
 #include "cuda/params.h"
 
+/* kernel/backward/delta_sm90.cuh, delta_ahead: threads; rows of a warp's unit; units of a chunk. */
+#define ATTN_GRAD_AHEAD_THREADS 1024
+#define ATTN_GRAD_UNIT_ROWS 32
+#define ATTN_GRAD_CHUNK_UNITS (ATTN_GRAD_AHEAD_THREADS / 32)
+
 /* Threads of kernels with ALiBi and dropout: with a helper (kernel/backward/helper_sm90.cuh). */
 #define ATTN_GRAD_LIGHT_THREADS(dtype, d) ((dtype) == ATTN_BF16 && (d) == 64 ? 512 : 384)
 
@@ -119,7 +124,7 @@ typedef struct attn_cuda_backward_params {
             bool table_heads, table_batches;
             attn_tensor_map table_map;
         };
-        struct { /* if `rounds`: the maps by which results leave */
+        struct { /* .._rounded: the maps by which results leave */
             attn_tensor_map dq_map, dk_map, dv_map;
         };
         attn_cuda_grad_single single; /* heads of one tile, which have no score steps */
@@ -135,11 +140,12 @@ typedef struct attn_cuda_backward_params {
     /* delta of backward_sm90: words to clear (kernel/backward/clear_sm90.cuh). */
     int64_t clear_words;
     uint32_t *clear;
-    /* The ordered kernel rounds dQ as it goes (kernel/backward/round_sm90.cuh), and notes blocks of
-     * its rows here. There are no steps then. */
-    bool rounds;
-    bool has_origins; /* sequences have, so that dropout begins anywhere */
-    unsigned char *bad_rows;
+    bool has_origins;        /* sequences have, so that dropout begins anywhere */
+    unsigned char *bad_rows; /* .._rounded: notes of blocks of rows */
+    /* The ordered kernel begins beside delta_ahead, with so many CTAs; 0: behind delta. Units of
+     * a query head; for each of these CTAs the chunk that it does next. */
+    uint32_t ahead, units;
+    uint32_t *next_chunk;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -54,6 +54,10 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     if (fast && plan->peaks_offset == 0 && plan->params.rows > 0) { /* it finds peaks itself */
         plan->params.clear_words = (int64_t)plan->clear_words;
         plan->clear_words = 0;
+        const int ahead = attn_cuda_grad_ahead(plan, cuda);
+        if (ahead >= 0) {
+            return add_launch(plan, cuda, ahead, &launch, plan->params.ahead);
+        }
     }
     return add_launch(plan, cuda, kernel, &launch,
                       (double)attn_cuda_grad_blocks(
@@ -79,8 +83,9 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel =
-        attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND);
+    const int kernel = attn_cuda_grad_ordered(problem, !keys          ? ATTN_CUDA_GRAD_ROUND
+                                                       : plan->rounds ? ATTN_CUDA_GRAD_ROUNDED
+                                                                      : ATTN_CUDA_GRAD_ORDERED);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset, .early = plan->early};
     double count;
     launch.items = attn_cuda_grad_items_of(
@@ -128,7 +133,7 @@ static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda
     attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
     double count;
     if (noted) {
-        if (keys || !plan->params.rounds) {
+        if (keys || !plan->rounds) {
             TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
         }
         launch.bad_offset = bad_offset;
@@ -285,6 +290,8 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cu
         plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
     }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
+    plan->next_chunk_offset =
+        attn_arena_take(&arena, plan->early ? cuda->multiprocessors : 0, 1, sizeof(uint32_t));
     plan->starts_offset = attn_arena_take(&arena, 1, 1, attn_cuda_starts_bytes(problem));
     return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }
@@ -315,7 +322,7 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                                                                    : mma_lacks);
 }
 
-/* The launch that a plan is named by. */
+/* The launch that a plan is named by; or that with the same bits which leaves dQ to another one. */
 static int main_kernel(const attn_cuda_grad_plan *plan)
 {
     const attn_problem *problem = &plan->params.grads.problem;
@@ -366,7 +373,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
         plan->params.whole = true;
         plan->params.band = attn_mask_band(problem, &whole);
-        plan->params.rounds = attn_cuda_grad_rounds(grads, &plan->params.band, cuda);
+        plan->rounds = attn_cuda_grad_rounds(grads, &plan->params.band, cuda);
     }
     TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
     if (!plan->single && (grads->dk.data || grads->dv.data || (plan->fast && grads->dq.data))) {

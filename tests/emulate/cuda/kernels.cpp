@@ -73,9 +73,11 @@
     ENTRY(attn_backward_sm80_steps_##name##_rows)
 #elif defined(EMULATED_backward_sm90)
 #define ATTN_BACKWARD_SM90_DELTA(name, ...) ENTRY(attn_backward_sm90_##name)
+#define ATTN_BACKWARD_SM90_AHEAD(name, ...) ENTRY(attn_backward_sm90_##name)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
     ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)
+#define ATTN_BACKWARD_SM90_ROUNDED(name, ...) ENTRY(attn_backward_sm90_##name##_rounded)
 #define ATTN_BACKWARD_SM90_WIDE(name, ...)            \
     PAIRED_ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)

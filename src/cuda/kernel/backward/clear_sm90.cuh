@@ -5,11 +5,12 @@
 #pragma once
 #include "cuda/backward/params.h"
 
-/* All threads of all CTAs, 256 in each. */
+/* All threads of all CTAs, THREADS in each. */
+template <int THREADS = 256>
 __device__ __forceinline__ void clear_words(const attn_cuda_backward_params &a)
 {
-    const int64_t threads = 256 * (int64_t)gridDim.x;
-    for (int64_t i = 256 * (int64_t)blockIdx.x + threadIdx.x; i < a.clear_words; i += threads) {
+    const int64_t threads = THREADS * (int64_t)gridDim.x;
+    for (int64_t i = THREADS * (int64_t)blockIdx.x + threadIdx.x; i < a.clear_words; i += threads) {
         a.clear[i] = 0;
     }
 }

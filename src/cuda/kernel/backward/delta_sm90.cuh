@@ -1,10 +1,12 @@
 /*
  * delta_sm90.cuh: LSE, and delta = dO.O - dLSE, of all rows, from 16-bit rows that are read 16
- * bytes at a time: D / 8 lanes a row. For f16 the sizes of dO and O as well (range_sm90.cuh).
+ * bytes at a time: D / 8 lanes a row. For f16 the sizes of dO and O as well (range_sm90.cuh). Of
+ * many rows of bf16 beside the launch behind (delta_ahead): that reads memory, this one computes.
  */
 #pragma once
 #include "cuda/kernel/backward/clear_sm90.cuh"
 #include "cuda/kernel/backward/range_sm90.cuh"
+#include "cuda/kernel/ptx/bulk.cuh"
 #include "cuda/kernel/rows/score.cuh"
 
 template <bool BF16> __device__ __forceinline__ float dot_8(const uint4 &x, const uint4 &y)
@@ -115,5 +117,133 @@ __device__ __forceinline__ void delta_sm90(const attn_cuda_backward_params &a)
             sums[n] = shared[n][threadIdx.x];
         }
         end_delta<BF16>(a, index, sums);
+    }
+}
+
+/* 32 rows of a query head, a unit of a warp of delta_ahead, a row for each lane. They are loaded in
+ * steps. */
+template <int D> struct DeltaUnit {
+    static constexpr int LANES = D / 8, AT_ONCE = 32 / LANES, EACH = 4, STEP = EACH * AT_ONCE,
+                         STEPS = ATTN_GRAD_UNIT_ROWS / STEP;
+    uint4 d_o[EACH], o[EACH];
+    const char *d_o_next, *o_next; /* what the lane loads next */
+    int left;                      /* rows from there on */
+    int64_t place;                 /* of the lane's row among LSE and delta; -1: it is not there */
+    float lse, d_lse;
+
+    /* Units are numbered from the last head of all sequences on. */
+    __device__ __forceinline__ void begin(const attn_cuda_backward_params &a, uint32_t unit)
+    {
+        const attn_problem &p = a.grads.problem;
+        const uint32_t heads = (uint32_t)p.heads, behind = unit / a.units,
+                       at = (uint32_t)p.batch * heads - 1 - behind, b = at / heads;
+        const int lane = threadIdx.x % 32, column = lane % LANES * 8, rows = (int)p.q.shape[1],
+                  head = (int)(at - b * heads),
+                  first = (int)(unit - behind * a.units) * ATTN_GRAD_UNIT_ROWS,
+                  row = first + lane / LANES, own = first + lane;
+        d_o_next = (const char *)attn_at(&a.grads.d_o, b, row, head, column);
+        o_next = (const char *)attn_at(&p.o, b, row, head, column);
+        left = column < p.o.shape[3] ? rows - row : 0;
+        place = own < rows ? (int64_t)at * rows + own : -1;
+        if (place >= 0) {
+            lse = load_real<float>(attn_at(&p.lse, b, own, head, 0), p.lse.dtype);
+            d_lse = load_d_lse<float>(a.grads, b, own, head);
+        }
+        load(a);
+    }
+
+    __device__ __forceinline__ void load(const attn_cuda_backward_params &a)
+    {
+        const int64_t d_o_step = 2 * AT_ONCE * a.grads.d_o.stride[1],
+                      o_step = 2 * AT_ONCE * a.grads.problem.o.stride[1];
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            d_o[k] = ptx::load_once(d_o_next, k * AT_ONCE < left);
+            o[k] = ptx::load_once(o_next, k * AT_ONCE < left);
+            d_o_next += d_o_step, o_next += o_step;
+        }
+        left -= STEP;
+    }
+
+    /* dO.O of row number lane % STEP of those loaded, in the order of delta_sm90: lanes that
+     * exchange sums keep half of the rows each. */
+    __device__ __forceinline__ float sum() const
+    {
+        const int lane = threadIdx.x % 32;
+        float sums[EACH];
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            sums[k] = dot_8<true>(d_o[k], o[k]);
+        }
+        int lanes = LANES / 2;
+#pragma unroll
+        for (int keep = EACH / 2; keep > 0; keep /= 2, lanes /= 2) {
+            const bool upper = (lane & lanes) != 0;
+#pragma unroll
+            for (int k = 0; k < keep; k++) {
+                const float lower = sums[k], other = sums[k + keep];
+                sums[k] =
+                    (upper ? other : lower) + __shfl_xor_sync(~0u, upper ? lower : other, lanes);
+            }
+        }
+#pragma unroll
+        for (; lanes > 0; lanes /= 2) {
+            sums[0] += __shfl_xor_sync(~0u, sums[0], lanes);
+        }
+        return __shfl_sync(~0u, sums[0],
+                           lane % AT_ONCE * LANES + lane % STEP / AT_ONCE * (LANES / EACH));
+    }
+};
+
+/* LSE and delta of bf16 by few CTAs, beside which the ordered kernel begins on other
+ * multiprocessors: the last head of all sequences first, as items do. CTA c has chunks of units
+ * c, c + CTAs and so on, and says which one is next (await_delta). That launch begins when all CTAs
+ * of this one run and have cleared the words, so it waits for none that does not run. */
+template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_backward_params &a)
+{
+    enum { WARPS = ATTN_GRAD_AHEAD_THREADS / 32, UNITS = ATTN_GRAD_CHUNK_UNITS };
+    static_assert(UNITS == WARPS, "a unit of each warp");
+    const uint32_t all = (uint32_t)(a.grads.problem.batch * a.grads.problem.heads) * a.units,
+                   warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    uint32_t chunk = blockIdx.x;
+    DeltaUnit<D> unit;
+    clear_words<ATTN_GRAD_AHEAD_THREADS>(a);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        ptx::store_release(a.next_chunk + blockIdx.x, chunk); /* all words are cleared */
+        ptx::begin_next_launch();
+    }
+    unit.place = -1;
+    if (chunk * UNITS + warp < all) {
+        unit.begin(a, chunk * UNITS + warp);
+    }
+#pragma unroll 1
+    while (chunk * UNITS < all) {
+        const int64_t place = unit.place;
+        const float lse = unit.lse, d_lse = unit.d_lse;
+        float delta = 0;
+#pragma unroll 1
+        for (int step = 0;; step++) {
+            const float sum = unit.sum();
+            delta = lane / DeltaUnit<D>::STEP == step ? sum : delta;
+            if (step + 1 == DeltaUnit<D>::STEPS) {
+                break;
+            }
+            unit.load(a);
+        }
+        chunk += gridDim.x;
+        unit.place = -1;
+        if (chunk * UNITS + warp < all) {
+            unit.begin(a, chunk * UNITS + warp);
+        }
+        if (place >= 0) {
+            ((float *)a.lse)[place] = lse == -INFINITY ? INFINITY : lse;
+            ((float *)a.delta)[place] = delta - d_lse;
+        }
+        __syncthreads(); /* all have written */
+        if (threadIdx.x == 0) {
+            ptx::store_release(a.next_chunk + blockIdx.x, chunk);
+        }
     }
 }

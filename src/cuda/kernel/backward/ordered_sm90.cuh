@@ -227,7 +227,7 @@ template <class S> struct OrderedGroup {
                   key = first + thread_number() / 32 % 4 * 16 + lane / 4;
         const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
         const attn_band band = o.band;
-        const bool masked = is_masked(row, first), ends = rounds<S>(a, o.item.first);
+        const bool masked = is_masked(row, first), ends = rounds<S>(o.item.first);
         if constexpr (S::HELPED) {
             take_bits(n, group(), drop);
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N / 2>(s, lse, slope(n),
@@ -329,7 +329,7 @@ template <class S> struct OrderedGroup {
             return release_keys<S, !MORE>(memory);
         }
         wgmma::hold(query.dq);
-        if (MORE || (S::STORES && a.rounds)) { /* give_keys waits for it */
+        if (MORE || S::STORES) { /* give_keys waits for it */
             ptx::barrier_arrive(4 - group(), 256);
         }
         wgmma::hold(s);

@@ -1,7 +1,7 @@
 /*
  * round_sm90.cuh: dQ from the sums of ordered kernels: a CTA scales, rounds and stores a tile, or
  * zeros, if no key has added to it. Where the first keys of a sequence, the last ones to add, see
- * all tiles, a.rounds says that the CTA that has them does this, as it goes (round_tile).
+ * all tiles, the CTA that has them may do this as it goes (round_tile).
  */
 #pragma once
 #include "cuda/kernel/backward/turns_sm90.cuh"
@@ -59,7 +59,7 @@ template <class S>
 __device__ __forceinline__ void end_queries(const attn_cuda_backward_params &a,
                                             const OrderedItem &o, int group)
 {
-    if (S::STORES && a.rounds && o.all > 0) {
+    if (S::STORES && o.all > 0) {
         ptx::barrier_sync(3 + group, 256);
     }
 }
@@ -102,7 +102,7 @@ __device__ __forceinline__ bool store_keys(const attn_cuda_backward_params &a,
     const attn_gradients &grads = a.grads;
     const int batch = (int)o.item.sequence.tensor, head = (int)o.item.head;
     const int64_t key = o.item.sequence.k_first + first;
-    if (S::STORES && a.rounds) {
+    if (S::STORES) {
         return give_keys<S>(a, memory, o, sums, group, left);
     }
     const bool bad_keys = store_sums<S::BF16>(grads.dk, sums.dk, (float)grads.problem.scale, batch,

@@ -13,6 +13,24 @@ template <class S> __device__ __forceinline__ int64_t tickets(const attn_cuda_ba
     return a.items.count + (S::RESTS ? rests.heads * rests.blocks : 0);
 }
 
+/* Waits until delta_ahead has found LSE and delta of an item's rows. A warp. */
+__device__ __forceinline__ void await_delta(const attn_cuda_backward_params &a,
+                                            const OrderedItem &o)
+{
+    enum { UNITS = ATTN_GRAD_CHUNK_UNITS };
+    const uint32_t heads = (uint32_t)a.grads.problem.heads,
+                   behind =
+                       ((uint32_t)a.grads.problem.batch - (uint32_t)o.item.sequence.index) * heads -
+                       (uint32_t)o.first_head,
+                   due = (behind * a.units + UNITS - 1) / UNITS;
+#pragma unroll 1
+    for (uint32_t i = ptx::thread(); i < a.ahead; i += 32) {
+        while (ptx::load_acquire(a.next_chunk + i) < due) {
+        }
+    }
+    __syncwarp();
+}
+
 /* Finds the first item of a CTA, if those that began earlier have left one. One thread, which has
  * registers for any. */
 template <class S>
@@ -102,6 +120,9 @@ __device__ __forceinline__ void load_items(const attn_cuda_backward_params &a,
         const uint32_t k = S::STAYS ? ptx::load_shared_4(memory.number(0)) : 0;
         const OrderedItem &o = items[k % 2];
         TileWalk at(o.blocks);
+        if constexpr (S::FOLLOWS) {
+            await_delta(a, o);
+        }
 #pragma unroll 1
         for (uint32_t n = o.from; n < o.end(); n++, at.next(o.blocks)) {
             loader.load_rows(o, n, o.first_head + at.head, at.tile * S::STEP);
@@ -166,7 +187,7 @@ __device__ __forceinline__ bool keep_turns(const attn_cuda_backward_params &a,
     ptx::mbarrier_arrive(memory.keys_empty());
     if (!last && ptx::thread() == 32) {
         await_turns<S>(a, memory, o);
-    } else if (!last && rounds<S>(a, o.block)) {
+    } else if (!last && rounds<S>(o.block)) {
         hand_rounded_on<S>(a, memory, o, ptx::thread() / 32 - 2);
     } else if (!last) {
         hand_turns_on<S>(a, memory, o, ptx::thread() / 32 - 2);
@@ -191,12 +212,15 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
             init_bits();
         }
     }
-    ptx::wait_for_last_launch();
+    if (!S::FOLLOWS || a.ahead == 0) {
+        ptx::wait_for_last_launch();
+    }
     if (threadIdx.x == 0) {
         draw_first<S>(a, items[0], ptx::atomic_add(a.ticket, 1));
     }
     __syncthreads();
     if (items[0].last) {
+        ptx::wait_for_last_launch();
         return;
     }
     if (ptx::uniform(threadIdx.x / 128) == 0) {
@@ -204,6 +228,7 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
         if (threadIdx.x < 32) {
             const GradMemory<S> mine = {(uint32_t)ptx::opaque((int)memory.base)};
             load_items<S>(a, mine, items, Loader{a, mine, row_of});
+            ptx::wait_for_last_launch(); /* launches behind this one wait for this one alone */
         } else if (threadIdx.x % 32 == 0) {
             while (keep_turns<S>(a, memory, items[0], 0) && S::STAYS &&
                    keep_turns<S>(a, memory, items[1], 1)) {

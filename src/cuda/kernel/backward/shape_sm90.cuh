@@ -33,7 +33,8 @@ enum GradSteps {
     GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED,
     GRAD_SLOPED = 8,  /* ALiBi alone */
     GRAD_MASKED = 16, /* a mask alone, of which tiles come by TMA, as of the next one */
-    GRAD_BIASED = 32  /* a bias of the inputs' type alone */
+    GRAD_BIASED = 32, /* a bias of the inputs' type alone */
+    GRAD_ROUNDED = 64 /* a scale, and the last block of keys rounds dQ (round_sm90.cuh) */
 };
 
 /* ROOM: bytes of P, dS and sums of dQ in shared memory. STAYS: a CTA does one item after the other,
@@ -41,17 +42,17 @@ enum GradSteps {
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
           bool STAYS_ = false, int FIXED_ = 128>
 struct GradShape {
-    /* If a.rounds (round_sm90.cuh). STORES: dK and dV have room where dS is. */
-    static constexpr bool ROUNDS = DTYPE == ATTN_BF16 && STAYS_ && STEPS == GRAD_SCALED,
-                          STORES = ROUNDS && STEP_ == 128;
+    /* STORES: dK and dV have room where dS is. */
+    static constexpr bool ROUNDS = STEPS == GRAD_ROUNDED, STORES = ROUNDS && STEP_ == 128;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
                           TABLED = (STEPS & GRAD_TABLED) != 0, LIGHT = (STEPS & GRAD_LIGHT) != 0,
                           DROPS = LIGHT || STEPPED, SLOPED = STEPS == GRAD_SLOPED,
                           MASKED = STEPS == GRAD_MASKED, BIASED = STEPS == GRAD_BIASED,
                           TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED, STAYS = STAYS_,
-                          WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED || ROUNDS,
+                          WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED,
                           OUTSIDE = LIGHT && BF16, /* the factor of dropout is not in dS */
         RESTS = BF16 && !STEPPED,                  /* items.rests */
+        FOLLOWS = BF16 && STAYS,                   /* delta, beside whose launch it may begin */
         HELPED = STEPS == GRAD_LIGHT && BF16 && STEP_ == 128; /* helper_sm90.cuh */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */

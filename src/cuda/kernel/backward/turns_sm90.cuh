@@ -11,7 +11,7 @@
  *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
  *                                                         await_turns, before turn of n + 2
  *
- * The block that adds last, if a.rounds (round_sm90.cuh), adds in shared memory:
+ * The block that adds last, if it rounds (round_sm90.cuh), adds in shared memory:
  *
  *     turn    await_turns: sums of the others are there   the warps
  *     done    8 warps: dQ is there in 16 bits             hand_rounded_on
@@ -28,7 +28,8 @@
  * of n, which follows turn of n. room of n + 2 follows done and turn of n + 2: by then the warps
  * and await_turns have seen room of n. Where the block rounds, turn of n + 1 follows room of n,
  * which follows done of n, before which the warps saw turn of n. Each wait is for an earlier tile,
- * or an earlier step of its tile, or for a lower ticket, whose CTA runs: so none lasts.
+ * or an earlier step of its tile, or for a lower ticket, whose CTA runs, or for delta_ahead, whose
+ * CTAs run: so none lasts.
  */
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
@@ -261,10 +262,9 @@ struct ItemTurns {
 };
 
 /* Whether an item's block of keys is the last one to add to dQ, and rounds it itself. */
-template <class S>
-__device__ __forceinline__ bool rounds(const attn_cuda_backward_params &a, int64_t first_key)
+template <class S> __device__ __forceinline__ bool rounds(int64_t first_key)
 {
-    return S::ROUNDS && a.rounds && first_key == 0;
+    return S::ROUNDS && first_key == 0;
 }
 
 /* One thread: says of each tile when it is this block's turn. The last block gets the sums of the
@@ -273,7 +273,7 @@ template <class S>
 __device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
                                             const GradMemory<S> &memory, const ItemTurns &o)
 {
-    const bool last = rounds<S>(a, o.block);
+    const bool last = rounds<S>(o.block);
     TileWalk at(o.blocks);
 #pragma unroll 1
     for (uint32_t n = o.from; n < o.end; n++, at.next(o.blocks)) {

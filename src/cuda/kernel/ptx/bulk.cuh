@@ -3,7 +3,7 @@
  * sums that products go on with.
  */
 #pragma once
-#include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/kernel/ptx/tma.cuh"
 
 namespace tma
 {
@@ -43,6 +43,18 @@ __device__ __forceinline__ void load_or_clear(float &x, float &y, float &z, floa
                  : "=&f"(x), "=&f"(y), "=&f"(z), "=&f"(w)
                  : "l"(from), "r"((uint32_t)there)
                  : "memory");
+}
+
+/* Loads 16 bytes, which are the first to leave the L2 cache then, or zeros. */
+__device__ __forceinline__ uint4 load_once(const void *from, bool there)
+{
+    uint4 x = {0, 0, 0, 0};
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], "
+                 "%6;\n}"
+                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+                 : "l"(from), "r"((uint32_t)there), "l"(tma::EVICT_FIRST));
+    return x;
 }
 
 } // namespace ptx
