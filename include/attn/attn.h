@@ -402,11 +402,11 @@ typedef struct attn_forward_args {
      * 2^60. Masks and biases have indices of the call's own rows and keys. */
     attn_tensor q_origin, k_origin;
 
-    /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
-     * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
-     * of the GPU, which no other call uses at the same time. NULL costs a little time there; where
-     * few rows meet many keys it costs much time and gives other bits; with a rotation, or a mask
-     * of i32, i64 or b1x8, it is an error. */
+    /* Optional scratch of at least attn_forward_workspace() bytes, any alignment, which no other
+     * call uses at the same time; contents do not matter and are not kept. NULL = the context's
+     * allocator is called once. GPU contexts: memory of the GPU. NULL costs a little time there;
+     * where few rows meet many keys it costs much time and gives other bits; with a rotation, or a
+     * mask of i32, i64 or b1x8, it is an error. */
     void *workspace;
     uint64_t workspace_bytes;
 

@@ -198,7 +198,8 @@ template <int D> struct DeltaUnit {
 /* LSE and delta of bf16 by few CTAs, beside which the ordered kernel begins on other
  * multiprocessors: the last head of all sequences first, as items do. CTA c has chunks of units
  * c, c + CTAs and so on, and says which one is next (await_delta). That launch begins when all CTAs
- * of this one run and have cleared the words, so it waits for none that does not run. */
+ * of this one run, so it waits for none that does not run. It sees words that are cleared: each CTA
+ * releases them to the whole GPU before it lets that launch begin. */
 template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_backward_params &a)
 {
     enum { WARPS = ATTN_GRAD_AHEAD_THREADS / 32, UNITS = ATTN_GRAD_CHUNK_UNITS };
