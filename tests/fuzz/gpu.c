@@ -93,7 +93,12 @@ static void check_backward(const attn_cuda_kernel *kernel, const attn_cuda_backw
     REQUIRE(is_scratch(p->q_parts, 0) && is_scratch(p->d_o_parts, 0));
     REQUIRE(is_scratch(p->sum.partial, 0) && is_scratch(p->clear, words * sizeof(uint32_t)));
     REQUIRE(isfinite(p->scale_log2) && isfinite(p->inverse_cap) && isfinite(p->kept));
-    if (kernel->family < ATTN_CUDA_SM80 && !p->rounds && kernel->dtype != ATTN_F32) {
+    REQUIRE(is_scratch(p->next_chunk, p->ahead * sizeof(uint32_t)));
+    /* where dQ is rounded maps are in the steps' place; delta's kernels read neither */
+    const bool steps = kernel->loads != ATTN_CUDA_GRAD_ROUNDED &&
+                       kernel->loads != ATTN_CUDA_GRAD_AHEAD &&
+                       kernel->loads != ATTN_CUDA_GRAD_DELTA;
+    if (kernel->family < ATTN_CUDA_SM80 && steps && kernel->dtype != ATTN_F32) {
         check_steps(kernel, &p->steps);
     }
 }
