@@ -26,6 +26,7 @@ static attn_key_run empty_run(const attn_forward_item *item)
     const attn_problem *problem = item->problem;
     const bool apart =
         item->heads > 1 || !are_side_by_side(&problem->k) || !are_side_by_side(&problem->v);
+    const bool small_pages = problem->paged && problem->k.shape[1] < ATTN_KEY_BLOCK;
     return (attn_key_run){.d = problem->d,
                           .dv = problem->dv,
                           .dtype = problem->k.dtype,
@@ -33,8 +34,7 @@ static attn_key_run empty_run(const attn_forward_item *item)
                           .v_groups = attn_code_groups(&problem->v_codes),
                           .lanes = strip_lanes(item, 0),
                           .apart = apart,
-                          .scattered =
-                              apart && problem->paged && problem->k.shape[1] < ATTN_KEY_BLOCK};
+                          .scattered = apart && small_pages};
 }
 
 bool attn_runs_fit(const attn_forward_item *item)

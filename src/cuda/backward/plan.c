@@ -322,7 +322,7 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                                                                    : mma_lacks);
 }
 
-/* The launch that a plan is named by; or that with the same bits which leaves dQ to another one. */
+/* The kernel that a plan is named by: .._ordered also where .._rounded runs, which has its bits. */
 static int main_kernel(const attn_cuda_grad_plan *plan)
 {
     const attn_problem *problem = &plan->params.grads.problem;
