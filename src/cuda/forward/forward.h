@@ -111,7 +111,7 @@ int32_t attn_cuda_scores_of(const attn_problem *problem);
 
 /* True if forward_sm90 takes the problem as whole sequences, where it has a kernel for these. Not
  * where masks ask for another order of items or show fewer keys (shares_scores, shown_keys), nor
- * where a score step takes 2 to 7 % less time without (docs/notebook/cuda.md). */
+ * where a score step takes 2 to 7 % less time without (docs/notebook/cuda-scores.md). */
 bool attn_cuda_suits_whole(const attn_problem *problem);
 
 /* The steps as forward_sm90 takes them. */
