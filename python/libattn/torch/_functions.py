@@ -32,13 +32,20 @@ def _refuse_tangents(tensors):
         raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
 
 
-def _refuse_nested(*tensors):
-    """Nested tensors are PyTorch's own to compute; their errors here would be of their insides."""
-    if any(x.is_nested for x in tensors):
-        raise NotImplementedError(
-            "libattn takes no nested tensors: packed sequences are attention's, with cu_seqlens_q"
-            " and cu_seqlens_k; install() leaves nested tensors to PyTorch"
-        )
+def _refuse_others(*tensors):
+    """What is no plain tensor: other arrays would fail for a missing attribute, and nested tensors,
+    PyTorch's own to compute, somewhere in their insides."""
+    for x in tensors:
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"libattn.torch takes PyTorch's tensors, not {type(x).__name__}; libattn.attention"
+                " takes other arrays"
+            )
+        if x.is_nested:
+            raise NotImplementedError(
+                "libattn takes no nested tensors: packed sequences are attention's, with"
+                " cu_seqlens_q and cu_seqlens_k; install() leaves nested tensors to PyTorch"
+            )
 
 
 def _cast(tensors):
@@ -100,7 +107,7 @@ def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enabl
     try:
         shape, keys, values = query.shape, key.shape, value.shape
     except RuntimeError:
-        _refuse_nested(query, key, value)
+        _refuse_others(query, key, value)
         raise
     if not (len(shape) == len(keys) == len(values) == 4 and shape[0] == keys[0] == values[0]):
         call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -287,7 +294,7 @@ def _recorded(q, k, v, options, lse=False, memory=None):
     get = options.get
     trained = (q, k, v, get("bias"), get("alibi_slopes"), get("sinks"))
     _refuse_tangents(trained)
-    _refuse_nested(q, k, v)
+    _refuse_others(q, k, v)
     records = _records(*trained)
     plain = _plain((q, k, v, *(x for x in options.values() if isinstance(x, torch.Tensor))))
     if plain and not records:
