@@ -93,7 +93,7 @@ static void test_pool_calls(void **state)
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, NULL), INVALID_ARGUMENT, "args");
     args.struct_size = 0;
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT,
-            "args.struct_size = 0 is not");
+            "attn_forward_args.struct_size = 0 is not");
     args.struct_size = sizeof args - sizeof args.v_shift; /* as of a header without shifts */
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT, "v_shift");
     args.struct_size = sizeof args;
