@@ -295,8 +295,8 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
                                     &problem->o,        &problem->lse,      &problem->o_f32,
                                     &problem->row_max,  &problem->mask,     &problem->bias,
                                     &problem->q_origin, &problem->k_origin, &problem->table};
-    for (int i = 0; i < 12; i++) {
-        attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
+    for (int i = 0; i < (int)(sizeof tensors / sizeof tensors[0]); i++) {
+        attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4)); /* required: q, k, v, o, lse */
     }
     return attn_check_append(problem, args, meaning); /* reads normalised origins */
 }
