@@ -162,8 +162,12 @@ def test_refusals():
         scaled_dot_product_attention(query, key, value, mask, is_causal=True)
     with pytest.raises(RuntimeError, match="enable_gqa"):
         scaled_dot_product_attention(query, key[:, :2], value[:, :2])
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"^key.shape\[3\] = 4 but query.shape\[3\] = 8 .axes"):
         scaled_dot_product_attention(query, key[..., :4], value)
+    with pytest.raises(ValueError, match=r"^attn_mask.dtype = 6 .i32."):
+        scaled_dot_product_attention(query, key, value, mask.int())
+    with pytest.raises(ValueError, match=r"^attn_mask.shape\[2\] = 6, must be 1 or 7 .axes"):
+        scaled_dot_product_attention(query, key, value, mask[:6])
     with pytest.raises(TypeError):
         scaled_dot_product_attention(query.to(torch.complex128), key, value)
     with pytest.raises(TypeError, match="not ndarray; libattn.attention takes"):

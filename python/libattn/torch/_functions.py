@@ -1,6 +1,7 @@
 """Functions over the operators, and the short way around them where no gradient is wanted."""
 
 import math
+import re
 from typing import Any
 
 import torch
@@ -96,7 +97,19 @@ def scaled_dot_product_attention(
             )
         if type(attn_mask).__name__ == "CausalBias":  # its module takes a second to import
             attn_mask, is_causal = _of_causal_bias(attn_mask, query.device)
-    return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    try:
+        return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except ValueError as error:
+        raise in_pytorchs_names(error) from None
+
+
+_NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask", "bias": "attn_mask"}
+
+
+def in_pytorchs_names(error):
+    """The library's error about an array, by the parameters of PyTorch's own attention."""
+    names = r"\b(q|k|v|mask|bias)(?=\.(?:shape|dtype|stride|data)\b)"
+    return ValueError(re.sub(names, lambda found: _NAMES[found[0]], str(error)))
 
 
 def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, memory=None):
