@@ -3,6 +3,7 @@
  */
 #include "near.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { MAX_LETTERS = 31 };
@@ -45,8 +46,10 @@ void near_try(near_search *s, const char *known)
     if (s->length > MAX_LETTERS || length > MAX_LETTERS) {
         return;
     }
-    int edits = edits_between(s->given, s->length, known, length);
-    if (edits <= most && (s->found == NULL || edits < s->edits)) {
+    const bool begins =
+        s->length >= 2 && s->length < length && memcmp(s->given, known, s->length) == 0;
+    int edits = begins ? 1 : edits_between(s->given, s->length, known, length);
+    if ((begins || edits <= most) && (s->found == NULL || edits < s->edits)) {
         s->found = known;
         s->edits = edits;
     }

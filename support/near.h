@@ -16,8 +16,8 @@ typedef struct near_search {
 
 near_search near_start(const char *given, size_t length);
 
-/* Words of less than three letters are near nothing but themselves, those of up to five take one
- * edit, longer ones two. */
+/* Two letters or more are near a word that they begin, as one edit. Else words of less than three
+ * letters are near nothing but themselves, those of up to five take one edit, longer ones two. */
 void near_try(near_search *search, const char *known);
 
 #endif

@@ -305,8 +305,8 @@ typedef struct attn_context_config {
     int32_t threads;
     int32_t reserved; /* 0 */
     /* cap on the instruction set: "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon",
-     * "neonbf16" or
-     * "wasm128"; NULL = the environment variable ATTN_CPU, or else the fastest there is */
+     * "neonbf16" or "wasm128", one of attn_info.cpu_tables; NULL = the environment variable
+     * ATTN_CPU, or else the fastest there is */
     const char *cpu;
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */

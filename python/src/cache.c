@@ -81,7 +81,7 @@ static bool open_cache(cache_object *self)
             return PyErr_NoMemory(), false;
         status = attn_cache_open(&self->config, self->memory, bytes, &self->cache);
     }
-    return !status || (core_raise(status, false), false);
+    return !status || (core_raise(status), false);
 }
 
 static PyObject *cache_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -155,7 +155,7 @@ static PyObject *finish(attn_status status, PyObject *value)
     if (!status && !PyErr_Occurred())
         return value;
     Py_XDECREF(value);
-    return PyErr_Occurred() ? NULL : core_raise(status, false);
+    return PyErr_Occurred() ? NULL : core_raise(status);
 }
 
 static PyObject *cache_alloc(PyObject *object, PyObject *unused)

@@ -22,7 +22,7 @@ static PyObject *create(PyTypeObject *type, const attn_context_config *config)
     attn_status status = attn_context_create(config, &self->context);
     if (!status)
         return (PyObject *)self;
-    core_raise(status, false);
+    core_raise(status);
     Py_DECREF(self);
     return NULL;
 }
@@ -164,7 +164,7 @@ PyObject *core_info(PyObject *module, PyObject *context)
     }
     attn_info info = {.struct_size = sizeof info};
     attn_status status = attn_get_info(context_of(context), &info);
-    PyObject *result = status ? core_raise(status, false)
+    PyObject *result = status ? core_raise(status)
                               : Py_BuildValue("(sssssiLLL)", info.version, info.build,
                                               info.cpu_features, info.cpu_table, info.cpu_tables,
                                               info.threads, (long long)info.l1d_bytes,

@@ -173,11 +173,13 @@ typedef struct core_name {
     const char *member, *name;
 } core_name;
 
-/* Sets the exception of a status, with the library's sentence. Returns NULL. other_axes: the axes
- * of that sentence are not those of the caller. */
-PyObject *core_raise(attn_status status, bool other_axes);
-/* The same, with names that end with {NULL, NULL} put into the sentence. */
-PyObject *core_raise_named(attn_status status, bool other_axes, const core_name *names);
+/* Sets the exception of a status, with the library's sentence. Returns NULL. */
+PyObject *core_raise(attn_status status);
+/* The same, with names that end with {NULL, NULL} put into the sentence. axes_note: follows a
+ * sentence about extents, whose axes are not those of the caller's arrays; or NULL. */
+PyObject *core_raise_named(attn_status status, const char *axes_note, const core_name *names);
+#define AXES_NOTE_ROWS " (axes counted as batch, sequence, head, dim)"
+/* The same, with the names and axes of a call's keywords. */
 PyObject *core_raise_call(attn_status status, const core_call *call);
 
 #endif

@@ -148,7 +148,7 @@ PyObject *core_merge(PyObject *module, PyObject *arguments)
         attn_context *context = context_of(parts.context);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge(context, &args);
-        Py_END_ALLOW_THREADS if (status) core_raise_named(status, true, names);
+        Py_END_ALLOW_THREADS if (status) core_raise_named(status, AXES_NOTE_ROWS, names);
         else results = Py_BuildValue("(NN)", finish(&parts, out), finish(&parts, lse));
     }
     end(&parts);
@@ -204,7 +204,7 @@ PyObject *core_merge_backward(PyObject *module, PyObject *arguments)
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge_backward(context, &args);
         Py_END_ALLOW_THREADS results =
-            status ? core_raise_named(status, true, names) : gradients(&parts, first);
+            status ? core_raise_named(status, AXES_NOTE_ROWS, names) : gradients(&parts, first);
     }
     end(&parts);
     return results;
@@ -246,7 +246,7 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
     if (ready) {
         attn_context *context = context_of(chosen);
         Py_BEGIN_ALLOW_THREADS status = attn_dropout_mask(context, &args);
-        Py_END_ALLOW_THREADS if (status) core_raise_named(status, false, names);
+        Py_END_ALLOW_THREADS if (status) core_raise_named(status, NULL, names);
     }
     Py_XDECREF(chosen);
     for (int i = 0; i < 3; i++)

@@ -65,7 +65,7 @@ static PyObject *run(PyObject *module, PyObject *arguments, bool back)
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status =
             back ? attn_dequantize(context, &args) : attn_quantize(context, &args);
-        Py_END_ALLOW_THREADS result = status ? core_raise(status, false) : Py_NewRef(Py_None);
+        Py_END_ALLOW_THREADS result = status ? core_raise(status) : Py_NewRef(Py_None);
     }
     for (int slot = 0; slot < SLOTS; slot++)
         view_release(&call.views[slot]);

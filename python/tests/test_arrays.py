@@ -20,6 +20,7 @@ HEADER = Path(__file__).parents[2] / "include" / "attn" / "attn.h"
 RNG = np.random.default_rng(18)
 Q, K, V = (RNG.standard_normal((2, 19, 4, 16)).astype(np.float32) for _ in range(3))
 BITS = np.full((19, 3), 255, np.uint8)
+VARLEN = {"cu_seqlens_q": [0, 19], "cu_seqlens_k": [0, 19]}
 OUT, LSE = libattn.attention(Q, K, V, causal=True, return_lse=True)
 
 
@@ -140,12 +141,19 @@ def test_nothing_leaks():
         (ValueError, "k has 3 axes and q has 4", {"k": K[0]}),
         (ValueError, "mask has 5 axes", {"mask": np.ones((1,) * 5, bool)}),
         (ValueError, "exclude each other", {"mask": Q[..., 0] > 0, "mask_bits": BITS}),
-        (ValueError, r"^mask.shape\[3\] = 2, must be 1 or 19", {"mask": Q[0, :, 0, :2] > 0}),
+        (
+            ValueError,
+            r"^mask.shape\[3\] = 2, must be 1 or 19 .axes counted as batch, head, query, key.$",
+            {"mask": Q[0, :, 0, :2] > 0},
+        ),
+        (ValueError, r"must be 1 or 4$", {"layout": "bhsd", "mask": Q[:, :1, :, :2] > 0}),
         (ValueError, r"^mask_bits.shape\[3\] = 2, must be 3", {"mask_bits": BITS[..., :2]}),
         (TypeError, "eight keys in a byte", {"mask_bits": BITS.view(np.int8)}),
         (ValueError, "dropout_p = 2", {"dropout_p": 2}),
         (ValueError, "layout is 'sbhd'", {"layout": "sbhd"}),
         (ValueError, r"counted as batch, sequence", {"layout": "bhsd", "v": V[:, :, :3]}),
+        (ValueError, "counted as batch, sequence", {**VARLEN, "q": Q[0], "k": K[0], "v": V[0, :3]}),
+        (ValueError, r"must be 1 or 4 .axes counted as batch, head.$", {"sinks": Q[0, 0, 0, :3]}),
         (ValueError, "no whole number", {"q": Q.view(np.uint8)[..., 1:-3].view("V1")}),
         (TypeError, "does not know", {"q": Q.astype(complex)}),
         (TypeError, "does not know", {"q": Q.astype(">f4")}),

@@ -162,10 +162,16 @@ def test_refusals():
         scaled_dot_product_attention(query, key, value, mask, is_causal=True)
     with pytest.raises(RuntimeError, match="enable_gqa"):
         scaled_dot_product_attention(query, key[:, :2], value[:, :2])
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"^key.shape\[3\] = 4 but query.shape\[3\] = 8 .axes"):
         scaled_dot_product_attention(query, key[..., :4], value)
+    with pytest.raises(ValueError, match=r"^attn_mask.dtype = 6 .i32."):
+        scaled_dot_product_attention(query, key, value, mask.int())
+    with pytest.raises(ValueError, match=r"^attn_mask.shape\[2\] = 6, must be 1 or 7 .axes"):
+        scaled_dot_product_attention(query, key, value, mask[:6])
     with pytest.raises(TypeError):
         scaled_dot_product_attention(query.to(torch.complex128), key, value)
+    with pytest.raises(TypeError, match="not ndarray; libattn.attention takes"):
+        scaled_dot_product_attention(query.detach().numpy(), key, value)
     out = scaled_dot_product_attention(query, key, value)
     first = torch.autograd.grad(out.square().sum(), query, create_graph=True)[0]
     with pytest.raises(NotImplementedError, match="double backward"):
@@ -200,6 +206,17 @@ def test_autocast():
         out = attention(query, key, value)
     out.sum().backward()
     assert query.grad.dtype == torch.float32
+
+
+def test_meta_tensors():
+    q, k, v = (rows(2, 4, n, 8).detach().to("meta") for n in (7, 5, 5))
+    for query in (q, q.requires_grad_()):
+        out = scaled_dot_product_attention(query, k, v)
+        assert out.is_meta and out.shape == q.shape
+    out, lse = attention(q, k, v, layout="bhsd", return_lse=True)
+    assert out.is_meta and lse.shape == (2, 4, 7)
+    (out.sum() + lse.sum()).backward()
+    assert q.grad.is_meta and q.grad.shape == q.shape
 
 
 def test_memory_of_results():

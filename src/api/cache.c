@@ -358,7 +358,7 @@ static attn_status check_args(const attn_forward_args *args)
 {
     const uint64_t least = offsetof(attn_forward_args, v_shift) + sizeof args->v_shift;
     attn_forward_args known;
-    TRY(attn_copy_args(&known, sizeof known, args, "args"));
+    TRY(attn_copy_args(&known, sizeof known, args, "attn_forward_args"));
     return known.struct_size >= least
                ? ATTN_OK
                : attn_fail(ATTN_ERR_INVALID_ARGUMENT,

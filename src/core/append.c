@@ -28,8 +28,8 @@ static attn_status check_new(const char *name, const attn_tensor *tensor,
     return ATTN_OK;
 }
 
-/* True if lengths or positions are a tensor, which is not read here if it lies on a device. One
- * position of all sequences elsewhere is none. */
+/* True if sequences may differ in lengths or positions, since a tensor says them. One position for
+ * all sequences makes none differ; on a device it counts all the same, as it cannot be read. */
 static bool has_lengths(const attn_problem *problem)
 {
     const attn_tensor *const tensors[] = {&problem->cu_q, &problem->cu_k, &problem->used_q,

@@ -26,7 +26,7 @@ typedef struct attn_tiling {
 void attn_count_tiles(attn_tile_count *count, const attn_problem *problem,
                       const attn_sequence *sequence, const attn_tiling *tiling, int64_t times);
 
-/* Of all elements, without gaps; 0 for an absent tensor. */
+/* The bytes of all elements of a tensor, without gaps; 0 for an absent one. */
 double attn_count_bytes(const attn_tensor *tensor);
 
 /* Sets tiles, flops, bytes_tiled and bytes_standard of the plan. kv_passes: how often K and V come

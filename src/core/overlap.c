@@ -141,8 +141,9 @@ static void offer_tensors(const many *all, attn_order *order)
     }
 }
 
-/* Of the stretches before the one at hand those that end last: [0] of inputs, [1] of outputs; of
- * whole tensors, of elements, of first elements. */
+/* The walk goes over stretches by ascending addresses. Of each kind of stretch this is the one met
+ * so far that ends last: of inputs at [0], of outputs at [1]. It alone tells whether the stretch at
+ * hand meets an earlier one of its kind. */
 typedef struct met {
     attn_stretch whole[2], element[2], first[2];
 } met;
@@ -157,7 +158,7 @@ static void keep(attn_stretch *last, const attn_stretch *at)
     *last = at->end > last->end ? *at : *last;
 }
 
-/* Finds a stretch before this one that meets it, of an output or of any tensor if this is one. */
+/* Finds an earlier stretch that meets this one. One of the two must belong to an output. */
 static const attn_stretch *find_met(const met *m, const attn_stretch *at, bool output)
 {
     const int64_t part = at->number % PARTS;
@@ -244,7 +245,7 @@ static attn_tensor room(void *workspace, uint64_t bytes)
     return attn_tensor_bshd(workspace, ATTN_BOOL, 1, 1, 1, length);
 }
 
-/* Lists the tensors that both passes read besides Q, K and V; returns their number. */
+/* Lists the tensors that both passes only read, besides Q, K and V. Returns their number. */
 static int list_read(named_tensor *to, const attn_problem *problem)
 {
     const named_tensor read[] = {

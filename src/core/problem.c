@@ -215,27 +215,35 @@ static attn_status check_o_f32(const attn_problem *problem)
     return ATTN_OK;
 }
 
-/* Refuses the options that the backward pass does not have yet. */
+/* Refuses the options of caches, which the backward pass does not have. */
 static attn_status check_reach(const attn_problem *problem, const attn_forward_args *args)
 {
-    const bool append = attn_tensor_present(&args->k_new) || attn_tensor_present(&args->v_new);
-    const bool rotate = attn_tensor_present(&args->rope_cos) || args->rope_base != 0;
-    if ((append || rotate) && problem->backward) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
-                         append ? "k_new" : "rope_base");
+    if (!problem->backward) {
+        return ATTN_OK;
+    }
+    const struct {
+        const char *name;
+        bool given;
+    } options[] = {
+        {"k_new", attn_tensor_present(&args->k_new)},
+        {"v_new", attn_tensor_present(&args->v_new)},
+        {"rope_cos", attn_tensor_present(&args->rope_cos)},
+        {"rope_base", args->rope_base != 0},
+        {"block_table", problem->paged},
+        {"leftpad_k", attn_tensor_present(&problem->pad_k)},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (options[i].given) {
+            return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only", options[i].name);
+        }
     }
     const bool k_codes = attn_is_code(args->k.dtype);
-    if ((k_codes || attn_is_code(args->v.dtype)) && problem->backward) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED,
-                         "%s.dtype = %d (%s): quantised keys are for attn_forward only",
-                         k_codes ? "k" : "v", (int)(k_codes ? args->k.dtype : args->v.dtype),
-                         attn_type_name(k_codes ? args->k.dtype : args->v.dtype));
-    }
-    if ((problem->paged || attn_tensor_present(&problem->pad_k)) && problem->backward) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
-                         problem->paged ? "block_table" : "leftpad_k");
-    }
-    return ATTN_OK;
+    const int32_t dtype = k_codes ? args->k.dtype : args->v.dtype;
+    return attn_is_code(dtype)
+               ? attn_fail(ATTN_ERR_UNSUPPORTED,
+                           "%s.dtype = %d (%s): quantised keys are for attn_forward only",
+                           k_codes ? "k" : "v", (int)dtype, attn_type_name(dtype))
+               : ATTN_OK;
 }
 
 attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *args, int meaning)
@@ -295,8 +303,8 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
                                     &problem->o,        &problem->lse,      &problem->o_f32,
                                     &problem->row_max,  &problem->mask,     &problem->bias,
                                     &problem->q_origin, &problem->k_origin, &problem->table};
-    for (int i = 0; i < 12; i++) {
-        attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
+    for (int i = 0; i < (int)(sizeof tensors / sizeof tensors[0]); i++) {
+        attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4)); /* required: q, k, v, o, lse */
     }
     return attn_check_append(problem, args, meaning); /* reads normalised origins */
 }

@@ -78,7 +78,8 @@ static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *t
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Scales are rounded in the default environment; a caller's functions are called in its own. */
+/* Makes the plan, which rounds scales, in the default floating-point environment. The caller's
+ * executor, which says how many threads there are, is asked before that, in the caller's own. */
 static attn_status make_forward(const attn_cpu_device *device, const attn_problem *problem,
                                 attn_cpu_plan *plan)
 {
@@ -91,7 +92,7 @@ static attn_status make_forward(const attn_cpu_device *device, const attn_proble
     return status;
 }
 
-/* Of a plan: nothing if nothing is to be written. */
+/* The workspace of a call: none where a call has nothing to write, and so no items. */
 static uint64_t forward_bytes(const attn_cpu_plan *plan)
 {
     return plan->schedule.items > 0 ? plan->workspace_bytes : 0;

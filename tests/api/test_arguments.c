@@ -93,7 +93,7 @@ static void test_pool_calls(void **state)
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, NULL), INVALID_ARGUMENT, "args");
     args.struct_size = 0;
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT,
-            "args.struct_size = 0 is not");
+            "attn_forward_args.struct_size = 0 is not");
     args.struct_size = sizeof args - sizeof args.v_shift; /* as of a header without shifts */
     REFUSED(attn_cache_view(p.cache, &a, 1, table, &length, &args), INVALID_ARGUMENT, "v_shift");
     args.struct_size = sizeof args;
@@ -223,6 +223,27 @@ static void test_lengths_and_types(void **state)
     trial_close(&t);
 }
 
+/* The backward pass names the option that it lacks. */
+static void test_forward_only(void **state)
+{
+    (void)state;
+    op_trial t = trial_open("hq=2 d=8 nq=3 nk=4");
+    attn_forward_args *f = t.args, good = *f;
+    attn_backward_args b = {.struct_size = sizeof b, .forward = f};
+    f->v_new = f->v;
+    REFUSED(attn_backward(NULL, &b), UNSUPPORTED, "v_new is for attn_forward only");
+    *f = good, f->rope_cos = f->rope_sin = f->v;
+    REFUSED(attn_backward(NULL, &b), UNSUPPORTED, "rope_cos is for attn_forward only");
+    *f = good, f->rope_base = 10;
+    REFUSED(attn_backward(NULL, &b), UNSUPPORTED, "rope_base is for attn_forward only");
+    *f = good, f->leftpad_k = f->v;
+    REFUSED(attn_backward(NULL, &b), UNSUPPORTED, "leftpad_k is for attn_forward only");
+    *f = good, f->v.dtype = ATTN_I8;
+    REFUSED(attn_backward(NULL, &b), UNSUPPORTED, "v.dtype = 9 (i8)");
+    *f = good;
+    trial_close(&t);
+}
+
 /* Each flag of speed chooses its kernels, where there are tiles. */
 static void test_flags_choose_kernels(void **state)
 {
@@ -252,7 +273,7 @@ int main(void)
         cmocka_unit_test(test_pool_configs),         cmocka_unit_test(test_pool_calls),
         cmocka_unit_test(test_failing_copy),         cmocka_unit_test(test_merge_arguments),
         cmocka_unit_test(test_masks_of_nothing),     cmocka_unit_test(test_lengths_and_types),
-        cmocka_unit_test(test_flags_choose_kernels),
+        cmocka_unit_test(test_flags_choose_kernels), cmocka_unit_test(test_forward_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 """Functions over the operators, and the short way around them where no gradient is wanted."""
 
 import math
+import re
 from typing import Any
 
 import torch
@@ -32,13 +33,20 @@ def _refuse_tangents(tensors):
         raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
 
 
-def _refuse_nested(*tensors):
-    """Nested tensors are PyTorch's own to compute; their errors here would be of their insides."""
-    if any(x.is_nested for x in tensors):
-        raise NotImplementedError(
-            "libattn takes no nested tensors: packed sequences are attention's, with cu_seqlens_q"
-            " and cu_seqlens_k; install() leaves nested tensors to PyTorch"
-        )
+def _refuse_others(*tensors):
+    """What is no plain tensor: other arrays would fail for a missing attribute, and nested tensors,
+    PyTorch's own to compute, somewhere in their insides."""
+    for x in tensors:
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"libattn.torch takes PyTorch's tensors, not {type(x).__name__}; libattn.attention"
+                " takes other arrays"
+            )
+        if x.is_nested:
+            raise NotImplementedError(
+                "libattn takes no nested tensors: packed sequences are attention's, with"
+                " cu_seqlens_q and cu_seqlens_k; install() leaves nested tensors to PyTorch"
+            )
 
 
 def _cast(tensors):
@@ -89,7 +97,19 @@ def scaled_dot_product_attention(
             )
         if type(attn_mask).__name__ == "CausalBias":  # its module takes a second to import
             attn_mask, is_causal = _of_causal_bias(attn_mask, query.device)
-    return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    try:
+        return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except ValueError as error:
+        raise in_pytorchs_names(error) from None
+
+
+_NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask", "bias": "attn_mask"}
+
+
+def in_pytorchs_names(error):
+    """The library's error about an array, by the parameters of PyTorch's own attention."""
+    names = r"\b(q|k|v|mask|bias)(?=\.(?:shape|dtype|stride|data)\b)"
+    return ValueError(re.sub(names, lambda found: _NAMES[found[0]], str(error)))
 
 
 def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, memory=None):
@@ -100,7 +120,7 @@ def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enabl
     try:
         shape, keys, values = query.shape, key.shape, value.shape
     except RuntimeError:
-        _refuse_nested(query, key, value)
+        _refuse_others(query, key, value)
         raise
     if not (len(shape) == len(keys) == len(values) == 4 and shape[0] == keys[0] == values[0]):
         call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -287,7 +307,7 @@ def _recorded(q, k, v, options, lse=False, memory=None):
     get = options.get
     trained = (q, k, v, get("bias"), get("alibi_slopes"), get("sinks"))
     _refuse_tangents(trained)
-    _refuse_nested(q, k, v)
+    _refuse_others(q, k, v)
     records = _records(*trained)
     plain = _plain((q, k, v, *(x for x in options.values() if isinstance(x, torch.Tensor))))
     if plain and not records:

@@ -73,7 +73,8 @@ torch.library.define(
 
 
 def plain(tensors):
-    """True where autograd alone sees a call: no compiler, mode, transform, trace or subclass."""
+    """True where autograd alone sees a call, on memory: no compiler, mode, transform, trace,
+    subclass or meta tensor."""
     if _is_compiling() or _modes() or _transforms() is not None or _tracing() is not None:
         return False
     for x in tensors:
@@ -82,7 +83,7 @@ def plain(tensors):
         kind = type(x)
         if kind is not _Tensor and kind is not _Parameter:
             return False
-    return True
+    return not tensors[0].is_meta
 
 
 def seed_number(seed):

@@ -21,8 +21,9 @@ typedef struct attn_fold {
     uint64_t sums_offset; /* double [owners][chunks][span] in the workspace */
 } attn_fold;
 
-/* Plans for rows in so many blocks; memory of chunks stays linear in `linear`, but for one
- * chunk. */
+/* Plans the sums. An owner's rows come in `blocks` blocks, a few of which make a chunk. Where an
+ * owner has more than `linear` sums there is one chunk, so that memory stays linear in the
+ * lengths. */
 attn_fold attn_fold_plan(const attn_tensor *tensor, int64_t blocks, int64_t linear);
 
 static inline int64_t attn_fold_owners(const attn_fold *fold)
@@ -45,7 +46,7 @@ static inline double *attn_fold_sums(const attn_fold *fold, char *workspace, int
            (owner * fold->chunks + chunk) * fold->span;
 }
 
-/* The index of an element in them. */
+/* The index of an element's place among the sums of a chunk. */
 static inline int64_t attn_fold_at(const attn_fold *fold, int64_t b, int64_t h, int64_t i,
                                    int64_t j)
 {

@@ -1,7 +1,7 @@
 /*
- * tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and
- * dS. Their use belongs to others: products (cpu/backward/backward.c), or sums of dS
- * (cpu/backward/bias.c, cpu/backward/shared_bias.c).
+ * tile.h: one tile of the backward pass: P and dS of a strip and some keys, from their packed Q, K,
+ * V and dO. Not here: the products with P and dS (cpu/backward/backward.c), and sums of dS for a
+ * bias (cpu/backward/bias.c, cpu/backward/shared_bias.c).
  */
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H

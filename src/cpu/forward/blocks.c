@@ -60,9 +60,9 @@ double attn_item_time(const attn_cpu_plan *plan, const attn_problem *problem, in
     return ITEM_TIME + products / plan->table->vector_bits * 16;
 }
 
-/* When the last of threads is done with blocks of `each` rows of all heads: those of the last rows
- * come first (core/schedule.h), and the threads take blocks in turn. In rows, with those that a
- * block's other work is worth. */
+/* Returns the time after which all threads are done, where the rows of each head are cut into
+ * blocks of `each`, and threads take blocks in turn, the shorter last ones first (core/schedule.h).
+ * The unit is the time of a row. other: that of a block beside its rows. */
 static int64_t last_done(int64_t heads, int64_t rows, int64_t each, int64_t other, int64_t threads)
 {
     const int64_t whole = (rows - 1) / each, short_rows = rows - whole * each + other,
@@ -74,8 +74,9 @@ static int64_t last_done(int64_t heads, int64_t rows, int64_t each, int64_t othe
     return ahead > 0 ? max64(others, these) : others;
 }
 
-/* Rows of a block, where a sequence has several: those with which the last thread is done soonest.
- * It may wait for the last of few items. Blocks of a causal mask differ anyway. */
+/* Returns the rows of a block with which all threads are done soonest, where few blocks of `whole`
+ * rows would leave threads idle at the end. Blocks under a causal mask differ in time anyway and
+ * keep `whole`. */
 static int64_t even_rows(const attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
                          int64_t rows, int64_t whole)
 {

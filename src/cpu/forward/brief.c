@@ -33,8 +33,9 @@ static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *probl
            problem->keys == problem->q.shape[1] * problem->group;
 }
 
-/* True where passes over strips of several heads are short beside the items of the heads: they take
- * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
+/* True where one pass over all heads takes less time than an item for each head. A pass takes a
+ * step for each key and each vector of lanes, whichever heads these belong to; the items of the
+ * heads take a step for each head. */
 static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem)
 {
     const attn_ukernel *table = plan->table;

@@ -216,9 +216,8 @@ static bool rows_fit(const attn_forward_item *item, const attn_tensor *tensor, i
            table->takes_rows(tensor->dtype, cols / groups);
 }
 
-/* True where panels of all keys are made at once, so that nothing is left to fetch meanwhile: of
- * one tile, or for few lanes of so few keys that the ways that read rows where they lie take
- * longer. */
+/* True for so few keys that packing them all at once is fastest. They are one tile; or, for few
+ * lanes, so few that calls of the members that read rows where they lie would take longer. */
 static bool are_at_once(const attn_forward_item *item, int64_t keys, int lanes)
 {
     const attn_ukernel *table = item->table;
@@ -247,7 +246,8 @@ static void choose_members(attn_forward_item *item, bool careful, int64_t keys, 
     item->by_rows = item->plan->by_rows && !item->few && !careful;
 }
 
-/* Puts the panel of V at hand aside with 0 in place of numbers that are not finite. */
+/* Replaces the panel of V at hand by a copy with 0 for each number that is not finite, and notes
+ * these numbers in item->specials. */
 static void clean_values(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     item->special = item->table->clean_v(item->v_space, item->v, keys.lo - block, keys.hi - keys.lo,
@@ -255,7 +255,9 @@ static void clean_values(attn_forward_item *item, attn_interval keys, int64_t bl
     item->v = item->v_space;
 }
 
-/* Opens a block of keys: for its first strip, or for the head of each. */
+/* Packs a block of keys and sets the keys to prefetch after it. `left` begins with the strip at
+ * hand. Strips of one head share the block, so that only the first of `strips` opens it; of heads
+ * in turn each opens a block of its own. */
 static void open_block(attn_forward_item *item, const attn_walk *walk, attn_interval keys,
                        uint64_t strips, uint64_t left, bool careful)
 {
@@ -276,7 +278,8 @@ static void open_block(attn_forward_item *item, const attn_walk *walk, attn_inte
     }
 }
 
-/* For the strips that have a bit, `careful` or not. */
+/* Runs all blocks of keys for the strips whose bit is set. careful: numbers of V that are not
+ * finite are apart. */
 static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
 {
     const int64_t size = item->table->key_block, step = item->table->key_step, nk = item->seq.nk;

@@ -35,14 +35,14 @@ typedef struct attn_forward_item {
     int64_t kv_head, first_row, last_row;
     int64_t heads;      /* > 1: KV heads from first_head on, a strip of each, in turn by blocks */
     int64_t first_head; /* kv_head is the one at hand */
-    int64_t place;      /* the number of its scratch */
+    int64_t place;      /* number of the scratch that it works in */
     attn_interval keys; /* keys to sum: all, or those of a piece */
     int strips;
     attn_score_rows scores;
-    char *s, *prob, *strip, *node, *sum;
-    char *k_space, *v_space;   /* memory of panels */
-    const void *k, *v;         /* panels of the block at hand */
-    bool scored;               /* S of the tile at hand is there, if by_tile */
+    char *s, *prob, *strip, *node, *sum; /* regions of attn_scratch_map */
+    char *k_space, *v_space;             /* memory of panels */
+    const void *k, *v;                   /* panels of the block at hand */
+    bool scored;                         /* S of the tile at hand is there already (qk_codes) */
     bool special;              /* V of the block at hand has numbers that are not finite .. */
     attn_specials specials;    /* .. these .. */
     uint64_t *seen;            /* .. and lanes that see each of its keys (cpu/specials.h) */

@@ -81,9 +81,10 @@ static void run_whole(const forward_job *job, attn_forward_item *item, int64_t i
     attn_item_finish(item);
 }
 
-/* A task of items in pieces. Pieces of all KV heads follow each other. */
+/* A task of items in pieces: one piece of the keys, for the items of plan->heads KV heads. Tasks of
+ * the same piece and neighbouring heads follow each other. */
 typedef struct piece_task {
-    int64_t items, piece; /* items: those of `heads` KV heads, together */
+    int64_t items, piece; /* numbers of this group of items, and of the piece */
 } piece_task;
 
 static piece_task piece_of(const forward_job *job, int64_t index)
@@ -194,7 +195,8 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
     run(job, &work, task->index);
 }
 
-/* An executor may give few tasks to any of its thread numbers. */
+/* The number of a task's scratch. A plan has scratch for plan->threads tasks at once. Where a loop
+ * has no more tasks than that each has its own, since an executor may use any thread numbers. */
 static int64_t place_of(const forward_job *job, int64_t index, int64_t tasks, int32_t thread)
 {
     return tasks <= job->plan->threads ? index : thread;

@@ -33,7 +33,8 @@ static void settle(const attn_forward_item *item, int strip_index, int64_t next)
     }
 }
 
-/* The largest scores of the segment, of tables that keep no other record of them. */
+/* Keeps the largest scores of a segment, whose state is about to be reset. Tables that lag keep
+ * them in an array of their own. */
 static void note_row_max(const attn_forward_item *item, int strip_index, const attn_running *state)
 {
     void *row_max = strip_row_max(item, strip_index);
@@ -45,7 +46,8 @@ static void note_row_max(const attn_forward_item *item, int strip_index, const a
     }
 }
 
-/* The segment that OT and the running state hold, as a node or a part of the last one. */
+/* Ends the segment that OT and the running state hold. It becomes a node, or is joined to the last
+ * node if the two are neighbours in the tree. */
 static void close_segment(const attn_forward_item *item, int strip_index)
 {
     attn_sums *sums = &item->sums[strip_index];

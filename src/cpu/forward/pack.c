@@ -148,8 +148,9 @@ static soon_rows just_ahead(const attn_forward_item *item, const attn_tensor *te
     return (soon_rows){now + ahead, n - ahead, n - ahead, 1, next, min64(ahead, next_n)};
 }
 
-/* How often members that fetch rows go over K or V, each fetching its share: packing and products,
- * or products alone. Those on rows in other tables than body.h's count them twice. */
+/* The number of times that members go over K or V of a block while rows are fetched: packing and
+ * products, or products alone. Each pass fetches its share of the rows. Tables other than those of
+ * body.h report elements twice where they read rows. */
 static int64_t fetching_passes(const attn_forward_item *item, bool rows, bool packed)
 {
     return rows && !item->table->rows_are_panels ? 2 : max64(item->few + (packed && !rows), 1);

@@ -15,25 +15,27 @@ void attn_list_keys(const attn_forward_item *item, attn_key_list *list, int64_t 
 void attn_list_factors(attn_forward_item *item, bool of_k, attn_interval keys, float *scale,
                        float *shift);
 
-/* True if all keys are one block whose rows are the panels. */
+/* True if no packing is needed at all: the keys are one block, whose rows have the form of
+ * panels already. */
 bool attn_pack_is_done(const attn_forward_item *item);
 
-/* Before the first block. */
+/* Forgets the lists of an earlier walk. Runs before the first block of each. */
 void attn_pack_open(attn_forward_item *item);
 
 /* Opens the panels of the block that begins at key `block`, and packs these keys of it unless
  * packing goes tile by tile. */
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Packs K of the tile at hand of a strip, if packing goes tile by tile. Rows that stay where they
- * are are packed only for a tile that is not `plain`: whose scores are more than the products. */
+/* Packs K of a strip's tile, where packing goes tile by tile. An item that reads rows of K where
+ * they are (k_rows) needs a panel only for tiles that are not `plain`: with a score step or a
+ * mask. */
 void attn_pack_tile(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
                     bool plain);
 
-/* Packs V of the block at hand, if packing goes tile by tile, after the scores of all its tiles. */
+/* Packs V of a block, where packing goes tile by tile: once, after the scores of all its tiles. */
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Keys of the block at hand as rows of K where they are, if k_rows. */
+/* The operand of qk_softmax for keys of the block at hand, of an item with k_rows. */
 attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const void *qt);
 
 /* Sets *values to V of these keys of the block at hand, for pv_few. */

@@ -29,7 +29,7 @@
 #include <math.h>
 
 enum {
-    MOST_ROW_KEYS = 256,
+    MOST_ROW_KEYS = 256,         /* beyond them sums as columns cost as little */
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     MOST_SHARED_STRIPS = 8,      /* of a task: few of its products' time is left to packing */
     TASKS_EACH = 4,              /* for each thread, so that all end at about the same time */
@@ -37,8 +37,8 @@ enum {
     FAR_BYTES = 12288            /* .. by processors that follow many runs */
 };
 
-/* ns: of a thread's only task, and of one of several, since taking one after another costs some
- * hundred */
+/* Least time of a task, in ns: of one that is its thread's only one, and of one of several, each of
+ * which costs its thread some hundred ns. */
 static const double LEAST_TASK = 1000, SHORT_TASK = 3000;
 
 static int64_t most_segments(const attn_problem *problem, const attn_ukernel *table)
@@ -195,8 +195,9 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_
                                      pieces->count, pieces->bytes);
 }
 
-/* True where sums are rows of O. Those of several segments are joined as columns. Over many keys
- * transpositions cost little. Long rows of V fall into few sets of the first-level cache. */
+/* True where O is summed as rows (pv_rows), which saves its transposition at the end. Not over
+ * many keys, beside which the transposition costs little; not over several segments, which are
+ * joined as columns; not for long rows of V, which fall into few sets of the first-level cache. */
 static bool sums_are_rows(const attn_ukernel *table, const attn_problem *problem, int depth)
 {
     return table->row_columns > 0 && problem->keys <= MOST_ROW_KEYS && depth == 0 &&
@@ -204,8 +205,8 @@ static bool sums_are_rows(const attn_ukernel *table, const attn_problem *problem
            problem->o.stride[3] == 1 && !problem->o_f32.data;
 }
 
-/* Gives short items to tasks by several, equally many to each thread; all of a very short call to
- * one. Items of varlen may have any length. */
+/* Joins short items to tasks of `grain` items, so that each thread gets equally many tasks. A very
+ * short call is one task. Not with varlen, whose items may have any length. */
 static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
 {
     const double time = attn_item_time(plan, problem, plan->schedule.block_rows);

@@ -49,28 +49,28 @@ typedef struct attn_piece {
 /* Pieces of an item's keys for several threads. The number of segments in a piece is a power of
  * two, so the sum of a piece is a node of the item's tree. One piece: the item is whole. */
 typedef struct attn_pieces {
-    int64_t count;    /* of an item */
-    int64_t segments; /* of a piece */
-    uint64_t offset;  /* into the workspace: [tasks of an item's heads][count][heads] of */
-    uint64_t bytes;   /* each */
+    int64_t count;    /* pieces of an item */
+    int64_t segments; /* segments of a piece */
+    uint64_t offset;  /* of all pieces in the workspace: [items / heads][count][heads] */
+    uint64_t bytes;   /* of one piece */
 } attn_pieces;
 
 /* Sequences that share the first segments. Their rows, one sequence behind the other, fill strips.
  * Pieces of a family: [kv_head][segment][strip]. Tasks: [kv_head][segment][some strips]. */
 typedef struct attn_family {
-    int64_t first, count; /* its sequences in `order` */
-    int64_t segments, strips;
-    int64_t piece, task; /* its first ones */
-    int64_t parts, each; /* of its strips: parts for tasks of their own, and the strips of one */
+    int64_t first, count;     /* its sequences: so many from order[first] on (attn_shared) */
+    int64_t segments, strips; /* shared segments of keys; strips that its rows of a head fill */
+    int64_t piece, task;      /* numbers of its first piece and of its first task */
+    int64_t parts, each;      /* tasks of a KV head's segment; strips of such a task */
 } attn_family;
 
 /* Room for keys that sequences share (shared.h): offsets into the workspace. */
 typedef struct attn_shared_room {
-    int64_t rows;             /* of a sequence */
-    int64_t pieces;           /* that there is memory for; 0: nothing is shared */
-    int64_t strips;           /* most of a task */
+    int64_t rows;             /* rows of a sequence in a KV head */
+    int64_t pieces;           /* pieces that there is memory for; 0: nothing is shared */
+    int64_t strips;           /* the most strips of a task */
     uint64_t lists, families; /* int64_t [3][sequences], attn_family [sequences / 2] */
-    uint64_t at, taken;       /* pieces: [pieces], [threads] */
+    uint64_t at, taken;       /* sums of shared keys: [pieces]; an item's lanes: [threads] */
 } attn_shared_room;
 
 enum { ATTN_BRIEF_KEYS = 16 }; /* most of a brief call */
@@ -78,19 +78,19 @@ enum { ATTN_BRIEF_KEYS = 16 }; /* most of a brief call */
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
-    int64_t strips; /* per item */
-    int64_t heads;  /* KV heads that a task takes in turn, a block of keys at a time */
-    int64_t dv_pad;
-    int64_t soon_runs;  /* of rows to fetch (attn_soon) */
-    int64_t soon_bytes; /* of rows that are fetched ahead, if they come in their order */
+    int64_t strips;     /* per item */
+    int64_t heads;      /* KV heads that a task takes in turn, a block of keys at a time */
+    int64_t dv_pad;     /* d_v, rounded up to the table's granule */
+    int64_t soon_runs;  /* runs of which rows are fetched ahead in turn (attn_soon) */
+    int64_t soon_bytes; /* how far ahead rows are fetched that come in their order */
     bool far_rows;      /* Q and O are larger than the second-level cache */
     int node_depth;     /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
     bool by_rows;  /* sums of O are rows (pv_rows), unless a strip is done in another way */
     bool brief;    /* rows of all heads are a few strips (brief.h) */
-    bool side;     /* keys, each once, fill the lanes of these (side_qk) */
-    int64_t grain; /* items that a task takes, if they are whole */
+    bool side;     /* brief, and the keys of all heads fill the lanes as rows do (side_qk) */
+    int64_t grain; /* whole items that a task takes one after the other */
     attn_pieces pieces;
     attn_shared_room shared;
     attn_cells cells;      /* of the mask tensor */

@@ -14,7 +14,8 @@ static bool are_side_by_side(const attn_tensor *tensor)
     return tensor->stride[1] == tensor->shape[3];
 }
 
-/* True for an item of one row, which takes no lists: its keys lie side by side. */
+/* True for an item of one row. Its kernel takes no list of rows, but the first row of keys that lie
+ * side by side. */
 static bool has_one_row(const attn_forward_item *item)
 {
     return strip_lanes(item, 0) == 1;
@@ -49,7 +50,7 @@ bool attn_runs_fit(const attn_forward_item *item)
            item->table->takes_run(&run);
 }
 
-/* Most keys of a run: as many as there is room to list. */
+/* The most keys of a run: as many rows, and scales of codes, as there is room to list. */
 static int64_t most_keys(const attn_forward_item *item)
 {
     const attn_problem *problem = item->problem;
@@ -61,7 +62,8 @@ static int64_t most_keys(const attn_forward_item *item)
     return has_one_row(item) ? item->table->segment : most - most % block;
 }
 
-/* End of the keys of a run, from the first one left on: of whole blocks of a segment, or of all. */
+/* The end of the run that begins at the first key left. A run is whole blocks of one segment; only
+ * at the end of all keys it may end within a block. A run of no keys: those at hand need a tile. */
 static int64_t run_end(const attn_forward_item *item, attn_interval left)
 {
     const attn_ukernel *table = item->table;
@@ -78,8 +80,8 @@ static int64_t run_end(const attn_forward_item *item, attn_interval left)
     return end == left.hi ? end : end - end % size;
 }
 
-/* Lists keys of a head, and behind them those that are read next, of a head as well. Returns the
- * number of these. */
+/* Lists the rows of a run's keys, and behind them the rows that are read after the run, so that the
+ * kernel can fetch them ahead. Returns the number of the latter. */
 static int64_t list_run(attn_forward_item *item, attn_interval keys, attn_interval next,
                         int64_t next_head)
 {
@@ -90,7 +92,7 @@ static int64_t list_run(attn_forward_item *item, attn_interval keys, attn_interv
     return more;
 }
 
-/* Sums keys for a strip; `left`: those behind them. */
+/* Sums a run of keys for a strip. left: the keys of the walk behind the run. */
 static void run_keys(attn_forward_item *item, int strip_index, attn_interval keys,
                      attn_interval left)
 {
@@ -126,7 +128,7 @@ bool attn_runs_then_next(attn_forward_item *item, attn_walk *walk)
             strip_take_head(item, i);
             run_keys(item, i, keys, walk->left);
         }
-        /* the lists are no block's any more */
+        /* the run has overwritten the list: pack.c must not take it for a block's */
         item->list[0].keys = (attn_interval){-1, -1};
     }
     return attn_walk_next(walk);

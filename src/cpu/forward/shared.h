@@ -27,19 +27,23 @@ typedef struct attn_shared {
 void attn_shared_find(attn_shared *shared, const attn_cpu_plan *plan, const attn_problem *problem,
                       void *workspace);
 
-/* Sets the rows of a task and a sequence that has its keys. Returns the sequences of its family. */
+/* Describes a task as an item: sets *item to its rows, which are those of all sequences of a family
+ * one behind the other, and *sequence to one that has the keys they share. Returns the numbers of
+ * these sequences. */
 const int64_t *attn_shared_rows(const attn_shared *shared, int64_t task, attn_item *item,
                                 attn_sequence *sequence);
 
+/* The segment of keys that a task sums. */
 int64_t attn_shared_segment(const attn_shared *shared, int64_t task);
 
 /* The piece of a task's first strip. Those of its other ones follow. */
 attn_piece *attn_shared_piece(const attn_shared *shared, int64_t task);
 
-/* The segments that sequence b shares. */
+/* The number of segments that sequence b shares with others; 0: none. */
 int64_t attn_shared_segments(const attn_shared *shared, int64_t b);
 
-/* The part of a shared segment's sum that belongs to the rows of an item. */
+/* Copies the lanes of an item's rows out of a shared segment's sum, to a piece of the item's own
+ * thread. Returns that piece. */
 attn_piece *attn_shared_take(const attn_shared *shared, const attn_forward_item *item,
                              int64_t segment);
 

@@ -22,7 +22,7 @@ void attn_strip_reset(const attn_forward_item *item, int strip_index)
     }
 }
 
-/* strip_rows for rows of several sequences. */
+/* Lists a strip's rows where they belong to several sequences, members of a family. */
 static void member_rows(const attn_forward_item *item, const attn_tensor *tensor, lane_row at,
                         void **row, int lanes)
 {
@@ -113,7 +113,7 @@ static double row_sink(const attn_forward_item *item, lane_row row)
                                sinks->dtype);
 }
 
-/* Writes LSE, of which lse leaves out the sink, and the row maximum. */
+/* Writes the LSE and the maximum of a row. lse: the logarithm without the sink. */
 static void write_row(const attn_forward_item *item, lane_row row, double lse, double sink,
                       double row_max)
 {

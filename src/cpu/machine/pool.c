@@ -75,7 +75,7 @@ static void run_list(attn_pool *pool, int64_t index, int64_t lists, int32_t thre
     atomic_llong *next = &pool->lists[index].next;
     const int64_t count = lists == 1 ? pool->n : (pool->n - index + lists - 1) / lists;
     int64_t i;
-    do { /* behind the last task there is none: the line of `next` need not come again */
+    do { /* who takes the last task knows it, and need not fetch the line of `next` once more */
         i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
         if (i < count) {
             pool->task(pool->arg, index + i * lists, thread);

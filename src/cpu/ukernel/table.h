@@ -45,15 +45,15 @@ enum {
     ATTN_MAX_KEY_GROUPS = 16 /* of columns of a row of codes, where members take rows */
 };
 
-/* Rows of K or V that are read soon, a hint. Members fetch their lines one by one between their
- * steps (attn_fetch_soon), as evenly as can be, so that the memory is never idle. Rows come from
- * several runs in turn. */
+/* A list of rows of K or V that are read soon, a hint. Members prefetch their cache lines between
+ * their own steps (attn_fetch_soon), evenly, so that the memory is never idle. The list is cut into
+ * runs, from which rows come in turn: processors follow several runs farther than one. */
 typedef struct attn_soon {
-    const char *const *row; /* the next one, NULL behind the last */
-    const char *const *end_of_one, *const *end_of_all; /* of the first run's rows; of all runs */
-    const char *const *then, *const *then_end; /* one more run behind all these, or NULL */
-    int64_t run, back, bytes; /* rows from run to run, and back to the first; of a row */
-    const char *at, *end;     /* lines left of the row at hand */
+    const char *const *row; /* place of the next row in the list; NULL behind the last */
+    const char *const *end_of_one, *const *end_of_all; /* ends of the first run, and of the last */
+    const char *const *then, *const *then_end; /* one more run, after all others; or NULL */
+    int64_t run, back, bytes; /* steps to the next run, and back to the first; bytes of a row */
+    const char *at, *end;     /* the lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
      * units of 1 / ATTN_SOON_LINE */
     int64_t each, due;
@@ -157,9 +157,9 @@ typedef struct attn_keys {
     int32_t dtype; /* of rows */
 } attn_keys;
 
-/* n keys by their rows of K, of d columns, and of V, of the same dtype; columns lie side by side.
- * Behind them are `more` rows that are read later, a hint: lines are fetched that far ahead. For
- * one lane only the first key is listed: rows lie side by side. */
+/* Keys of a call of run_rows: n rows of K, of d columns, and of V, of dv, of one dtype, columns
+ * side by side. The lists go on with `more` rows that are read after these, a hint. With one lane
+ * they have the first key alone, and rows lie side by side. */
 typedef struct attn_key_run {
     const char *const *k, *const *v;
     const void *qt;
@@ -312,8 +312,8 @@ typedef struct attn_ukernel {
                    int lanes);
 
     /* qk_softmax and pv_few, block by block, for a strip of few rows, from the first key of a block
-     * on; or NULL. OT counts from `first` keys on. The bits are the same. takes_run: for such
-     * rows of keys, and lanes; the lists are not read. */
+     * on; or NULL. `first`: OT holds no sum yet. The bits are the same. takes_run: whether it takes
+     * keys of that form, and so many lanes; the lists may be NULL. */
     bool (*takes_run)(const attn_key_run *run);
     void (*run_rows)(void *ot, const attn_key_run *run, double c, const attn_running *state,
                      bool first);

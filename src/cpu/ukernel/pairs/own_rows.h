@@ -1,8 +1,8 @@
 /*
- * own_rows.h: rows of O of strips whose rows have keys of their own. Included after own_sums(),
- * which a table's products define: `columns` sums of V^T P of a lane from column c on, in twos of
- * vectors as store_results() takes them, OWN_COLUMNS at most. An own_space, which begins with a
- * NULL, is its own from lane to lane.
+ * own_rows.h: rows of O of strips whose rows have keys of their own. A table's products define
+ * before it own_sums(): `columns` sums of V^T P of a lane from column c on, in twos of vectors as
+ * store_results() takes them, OWN_COLUMNS at most; and own_space, which begins with a pointer, NULL
+ * at first: memory in which own_sums() keeps what the next call, or the next lane, may take again.
  */
 
 /* A row of O; `quick`: v_quotient does for its divisor. Returns what is a NaN if a sum is not

@@ -2,8 +2,8 @@
  * pairs.h: shapes of the tables on pairs of bf16 numbers: every 32-bit lane holds two of them, that
  * of two keys or two columns side by side, as the dot products of AMX, AVX512_BF16 and Arm take
  * them. Elements are the sum of PARTS bf16 parts. Included by a table's file after NAME and PARTS;
- * everything is static. The other headers of this folder follow it, in the order of body.h of
- * amx/. Panels, once per part:
+ * everything is static. pairs/body.h includes most headers of this folder after it, in their order.
+ * Panels, once per part:
  *
  *     K   [key][k_pad(d)]           rows, padding zero
  *     QT  [d_pad / 2][32][2]        d_pad = d rounded up to 32; dword (i, query) holds the columns
