@@ -21,6 +21,7 @@ enum {
     ATTN_CUDA_GRAD_ROWS,
     ATTN_CUDA_GRAD_SCORES,
     ATTN_CUDA_GRAD_FINISH,
+    ATTN_CUDA_GRAD_NOTED, /* dK, dV and dQ of blocks that others have noted */
     ATTN_CUDA_GRAD_PARTS,
     ATTN_CUDA_GRAD_ORDERED = ATTN_CUDA_GRAD_PARTS, /* dK, dV and sums of dQ */
     ATTN_CUDA_GRAD_ROUND,                          /* dQ from its sums */
@@ -94,6 +95,7 @@ enum {
 #define ATTN_BACKWARD_SM80_STEPS(...) +2
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
 #define ATTN_BACKWARD_SM90_AHEAD(...) +1
+#define ATTN_BACKWARD_SM90_PAIRED_AHEAD(...) +1
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
 #define ATTN_BACKWARD_SM90_ROUNDED(...) +1
 #define ATTN_BACKWARD_SM90_WIDE(...) +2
