@@ -122,11 +122,13 @@ static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
     return kernel->family == ATTN_CUDA_GENERIC || kernel->family == ATTN_CUDA_CODES;
 }
 
-/* CTAs that have an item together: pairs beyond d = 128 (kernel/backward/wide_sm90.cuh). */
+/* CTAs of a cluster: pairs beyond d = 128, which have an item together
+ * (kernel/backward/wide_sm90.cuh), or run beside such (delta_sm90.cuh). */
 static inline int32_t attn_cuda_grad_ctas(const attn_cuda_kernel *kernel)
 {
-    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->loads == ATTN_CUDA_GRAD_ORDERED &&
-                   kernel->d > 128
+    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->d > 128 &&
+                   (kernel->loads == ATTN_CUDA_GRAD_ORDERED ||
+                    kernel->loads == ATTN_CUDA_GRAD_AHEAD)
                ? 2
                : 1;
 }
