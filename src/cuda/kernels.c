@@ -164,7 +164,8 @@
     GRAD_KERNEL(name##_keys, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_KEYS)     \
     GRAD_KERNEL(name##_rows, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_ROWS)     \
     GRAD_KERNEL(name##_scores, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_SCORES) \
-    GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)
+    GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)                     \
+    GRAD_KERNEL(name##_noted, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_NOTED)
 #define GRAD_STAYING_KERNEL(name, family, dtype, d, rows, keys, threads, bytes, part, stays) \
     {"attn_backward_sm90_" #name,                                                            \
      family,                                                                                 \
@@ -183,9 +184,11 @@
 #define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 8192 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
-#define ATTN_BACKWARD_SM90_AHEAD(name, dtype, d)                                         \
+#define AHEAD_KERNEL(name, dtype, d)                                                     \
     GRAD_SM90_KERNEL(name, dtype, d, ATTN_GRAD_UNIT_ROWS, 0, ATTN_GRAD_AHEAD_THREADS, 0, \
                      ATTN_CUDA_GRAD_AHEAD)
+#define ATTN_BACKWARD_SM90_AHEAD(...) AHEAD_KERNEL(__VA_ARGS__)
+#define ATTN_BACKWARD_SM90_PAIRED_AHEAD(...) AHEAD_KERNEL(__VA_ARGS__)
 #define PLAIN_ROOM(d, step) ATTN_GRAD_ROOM(d, step, false)
 #define TABLES_ROOM(d, step) ATTN_GRAD_ROOM(d, step, true)
 #define HELPED_KERNELS(name, family, room, threads, dtype, d, step, stages, stays) \

@@ -21,6 +21,7 @@ enum {
     ATTN_CUDA_GRAD_ROWS,
     ATTN_CUDA_GRAD_SCORES,
     ATTN_CUDA_GRAD_FINISH,
+    ATTN_CUDA_GRAD_NOTED, /* dK, dV and dQ of blocks that others have noted */
     ATTN_CUDA_GRAD_PARTS,
     ATTN_CUDA_GRAD_ORDERED = ATTN_CUDA_GRAD_PARTS, /* dK, dV and sums of dQ */
     ATTN_CUDA_GRAD_ROUND,                          /* dQ from its sums */
@@ -94,6 +95,7 @@ enum {
 #define ATTN_BACKWARD_SM80_STEPS(...) +2
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
 #define ATTN_BACKWARD_SM90_AHEAD(...) +1
+#define ATTN_BACKWARD_SM90_PAIRED_AHEAD(...) +1
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
 #define ATTN_BACKWARD_SM90_ROUNDED(...) +1
 #define ATTN_BACKWARD_SM90_WIDE(...) +2
@@ -120,11 +122,13 @@ static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
     return kernel->family == ATTN_CUDA_GENERIC || kernel->family == ATTN_CUDA_CODES;
 }
 
-/* CTAs that have an item together: pairs beyond d = 128 (kernel/backward/wide_sm90.cuh). */
+/* CTAs of a cluster: pairs beyond d = 128, which have an item together
+ * (kernel/backward/wide_sm90.cuh), or run beside such (delta_sm90.cuh). */
 static inline int32_t attn_cuda_grad_ctas(const attn_cuda_kernel *kernel)
 {
-    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->loads == ATTN_CUDA_GRAD_ORDERED &&
-                   kernel->d > 128
+    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->d > 128 &&
+                   (kernel->loads == ATTN_CUDA_GRAD_ORDERED ||
+                    kernel->loads == ATTN_CUDA_GRAD_AHEAD)
                ? 2
                : 1;
 }

@@ -69,10 +69,10 @@ static void test_mma(void **state)
     p.forward.softcap = 3;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 5); /* delta; keys, rows, each with noted blocks after it */
+    assert_int_equal(fake.launches, 4); /* delta; keys, rows; noted blocks */
     assert_int_equal(fake.maps, 0);
-    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
-    assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_noted");
+    assert_int_equal(fake.last.grid, 3); /* 2 x 4 x 5 notes of rows, 16 for a CTA */
     attn_context_destroy(context);
 }
 
@@ -84,10 +84,10 @@ static void test_tensor_cores(void **state)
     (void)state;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 5); /* delta; ordered, round, each with noted blocks after it */
+    assert_int_equal(fake.launches, 4); /* delta; ordered, round; noted blocks */
     assert_int_equal(fake.maps, 4);
-    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
-    assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_noted");
+    assert_int_equal(fake.last.grid, 3); /* 2 x 4 x 5 notes of rows, 16 for a CTA */
     attn_context_destroy(context);
 }
 
@@ -106,30 +106,30 @@ static void test_rounding(void **state)
     p.forward.flags = ATTN_CAUSAL;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4); /* delta; rounded; noted blocks of keys, of rows */
+    assert_int_equal(fake.launches, 3); /* delta; rounded; noted blocks */
     assert_string_equal(fake.kernels[1], "attn_backward_sm90_bf16_d64_rounded");
     assert_int_equal(fake.maps, 4 + 3);
     p.forward.flags = ATTN_WINDOW, p.forward.window_left = 20, p.forward.window_right = 0;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4 + 5); /* the last rows do not see the first keys */
+    assert_int_equal(fake.launches, 3 + 4); /* the last rows do not see the first keys */
     p.forward.window_left = 150;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4 + 5 + 4);
+    assert_int_equal(fake.launches, 3 + 4 + 3);
     p.args.dv.data = NULL;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4 + 5 + 4 + 5);
+    assert_int_equal(fake.launches, 3 + 4 + 3 + 4);
     for (int i = 0; i < 9; i++) {
         of_batch[i]->shape[0] = 10;
     }
     p.args.dv.data = fake_memory(8), p.forward.flags = 0;
     p.forward.window_left = p.forward.window_right = 0;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 4 + 5 + 4 + 5 + 5);
+    assert_int_equal(fake.launches, 3 + 4 + 3 + 4 + 4);
     attn_context_destroy(context);
 }
 
 /* Of many rows delta is found beside the ordered kernel: 32 units of 32 rows for each of 132
- * multiprocessors. */
+ * multiprocessors, or for each pair of them. */
 static void test_ahead(void **state)
 {
     pass p;
@@ -137,18 +137,24 @@ static void test_ahead(void **state)
     attn_tensor *const of_batch[] = {&p.forward.q, &p.forward.k, &p.forward.v,
                                      &p.forward.o, &p.args.d_o,  &p.forward.lse,
                                      &p.args.dq,   &p.args.dk,   &p.args.dv};
-    const char *const names[] = {"attn_backward_sm90_bf16_d64_delta",
-                                 "attn_backward_sm90_bf16_d64_ahead"};
+    const char *const names[] = {
+        "attn_backward_sm90_bf16_d64_delta", "attn_backward_sm90_bf16_d64_ahead",
+        "attn_backward_sm90_bf16_d256_delta", "attn_backward_sm90_bf16_d256_ahead"};
     (void)state;
-    for (int many = 0; many < 2; many++) {
+    for (int n = 0; n < 4; n++) {
         for (int i = 0; i < 9; i++) {
-            of_batch[i]->shape[0] = 105 + many; /* four heads of ten units each */
+            attn_tensor *const t = of_batch[i];
+            const int64_t sequences = (n < 2 ? 105 : 52) + n % 2; /* four heads of ten units each */
+            *t = attn_tensor_bshd(t->data, (attn_dtype)t->dtype, sequences, t->shape[1], 4,
+                                  i == 5  ? 1
+                                  : n < 2 ? 64
+                                          : 256);
         }
         fake.launches = 0;
         assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes),
                          ATTN_OK);
         assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-        assert_string_equal(fake.kernels[0], names[many]);
+        assert_string_equal(fake.kernels[0], names[n]);
     }
     attn_context_destroy(context);
 }
@@ -201,14 +207,14 @@ static void test_parts(void **state)
     assert_true(p.args.workspace_bytes > ROWS * 64 * (2 * 6 + 4));
     assert_true(p.args.workspace_bytes < ROWS * 64 * (2 * 6 + 4) * 5 / 4);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 5); /* as in 16 bits */
+    assert_int_equal(fake.launches, 4); /* as in 16 bits */
     assert_int_equal(fake.maps, 2);     /* of parts of Q and dO */
     p.args.dk.data = p.args.dv.data = NULL;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 10); /* dQ comes from the same kernel */
+    assert_int_equal(fake.launches, 8); /* dQ comes from the same kernel */
     p.args.dq.data = (char *)p.args.dq.data + 8;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 13); /* rows that are not aligned: by backward_sm80 */
+    assert_int_equal(fake.launches, 11); /* rows that are not aligned: by backward_sm80 */
     attn_context_destroy(context);
 }
 

@@ -86,7 +86,7 @@ static void check_backward(const attn_cuda_kernel *kernel, const attn_cuda_backw
     const double rows = (double)p->rows, real = p->grads.problem.q.dtype == ATTN_F64 ? 8 : 4;
     const double words = (double)p->clear_words;
     REQUIRE(is_scratch(p->lse, rows * real) && is_scratch(p->delta, rows * real));
-    REQUIRE(is_scratch(p->bad, 0) && is_scratch(p->bad_rows, 0) && is_scratch(p->reach, 0));
+    REQUIRE(is_scratch(p->bad_keys, 0) && is_scratch(p->bad_rows, 0) && is_scratch(p->reach, 0));
     REQUIRE(is_scratch(p->ticket, 0) && is_scratch(p->sums, 0));
     REQUIRE(is_scratch(p->key_turns, 0) && is_scratch(p->key_sums, 0));
     REQUIRE(is_scratch(p->peaks, 0) && is_scratch(p->capped, 0));

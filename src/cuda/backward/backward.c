@@ -61,8 +61,6 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         const uint32_t grid[3] = {launch->grid, launch->layers > 0 ? launch->layers : 1, 1};
         double *const partial = plan->params.sum.partial;
         plan->params.items = launch->items, plan->params.pieces = launch->pieces;
-        plan->params.notes = launch->notes;
-        plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
         TRY((launch->early ? attn_cuda_launch_early : attn_cuda_launch)(cuda, launch->kernel, grid,
                                                                         &plan->params, stream));
@@ -100,6 +98,7 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     }
     plan.params.next_chunk = (uint32_t *)(void *)(workspace + plan.next_chunk_offset);
     plan.params.clear = (uint32_t *)(void *)(workspace + plan.bad_keys_offset);
+    plan.params.bad_keys = workspace + plan.bad_keys_offset;
     plan.params.bad_rows = workspace + plan.bad_rows_offset;
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
     plan.params.q_parts = workspace + plan.q_parts_offset;
@@ -119,7 +118,9 @@ attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients 
     attn_cuda_grad_plan plan;
     TRY(attn_cuda_grad_plan_make(&plan, cuda, grads));
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan.kernel];
-    out->kernel = kernel->name;
+    const int runs =
+        plan.rounds ? attn_cuda_grad_ordered(&grads->problem, ATTN_CUDA_GRAD_ROUNDED) : plan.kernel;
+    out->kernel = attn_cuda_kernels[runs].name;
     (void)snprintf(out->why, sizeof out->why, "%s", plan.why);
     out->strip = kernel->rows;
     out->rows_per_item = kernel->rows;

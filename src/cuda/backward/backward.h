@@ -8,9 +8,9 @@
 #include "cuda/backward/params.h"
 #include "cuda/gpu.h"
 
-/* delta, keys and rows, each perhaps again for some blocks, and for each of bias, slopes and sinks
- * sums of scores and their end */
-enum { ATTN_CUDA_GRAD_LAUNCHES = 5 + 3 * 2 };
+/* delta, keys and rows, perhaps again for some blocks, and for each of bias, slopes and sinks sums
+ * of scores and their end */
+enum { ATTN_CUDA_GRAD_LAUNCHES = 4 + 3 * 2 };
 
 /* A kernel, and the part of its arguments that is its own. */
 typedef struct attn_cuda_grad_launch {
@@ -18,9 +18,7 @@ typedef struct attn_cuda_grad_launch {
     uint32_t grid, layers; /* CTAs side by side, and so many times (0: once) */
     attn_cuda_grad_items items;
     int32_t pieces;
-    bool early;          /* begins before the end of the launch ahead, which it waits for itself */
-    uint64_t bad_offset; /* place of its notes in the workspace; 0: none */
-    int64_t notes;
+    bool early; /* begins before the end of the launch ahead, which it waits for itself */
     attn_cuda_grad_sum sum; /* sum: without its place */
 } attn_cuda_grad_launch;
 
@@ -33,7 +31,8 @@ typedef struct attn_cuda_grad_plan {
     bool single; /* the same in one launch */
     bool mma;    /* by backward_sm80 */
     bool rounds; /* the kernel that adds to dQ rounds it (kernel/backward/round_sm90.cuh) */
-    bool early;  /* launches behind delta's begin so: d > 128, by pairs of CTAs, is slower then */
+    bool early;  /* launches behind delta's begin so: d > 128, by pairs of CTAs, is slower then,
+                  * but for the ordered kernel beside delta_ahead */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
@@ -52,13 +51,6 @@ typedef struct attn_cuda_grad_plan {
     attn_cuda_backward_params params; /* arguments of all launches, without the tensor maps */
 } attn_cuda_grad_plan;
 
-/* n / by, rounded up. */
-int64_t attn_cuda_grad_blocks(int64_t n, int64_t by);
-
-/* The items of a kernel that owns blocks of rows, or of keys, and their number. */
-attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool keys, int64_t heads,
-                                             int32_t block, double *count);
-
 /* Spreads the heads of a group over items of keys, of an ordered kernel: how many, and how many run
  * side by side. An item has a few hundred microseconds of rows; twice as many where each block sees
  * all of them, since blocks follow each other closely then. */
@@ -66,9 +58,9 @@ void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *prob
                            const attn_cuda_kernel *kernel);
 
 /* The kernel of LSE and delta that runs beside the ordered one (kernel/backward/delta_sm90.cuh), on
- * a quarter of the multiprocessors, since one that has a CTA of it has nothing else. Sets its
- * arguments. -1: there is none, or too few rows for a chunk on each multiprocessor, or too many for
- * their numbers. */
+ * a quarter of the multiprocessors, since one that has a CTA of it has nothing else; beside pairs
+ * of CTAs on fewer, by pairs. Sets its arguments. -1: there is none, or too few rows for a chunk on
+ * each multiprocessor, or pair of them, or too many for their numbers. */
 int attn_cuda_grad_ahead(attn_cuda_grad_plan *plan, const attn_cuda *cuda);
 
 /* The rests of items of an ordered kernel, of which `runs` run side by side: about as many as that,

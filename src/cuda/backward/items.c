@@ -5,27 +5,6 @@
 #include "core/mask.h"
 #include <math.h>
 
-int64_t attn_cuda_grad_blocks(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
-
-attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool keys, int64_t heads,
-                                             int32_t block, double *count)
-{
-    const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
-    const attn_cuda_grad_items items = {.keys = keys,
-                                        .block = block,
-                                        .blocks = attn_cuda_grad_blocks(n, block),
-                                        .heads = heads,
-                                        .section = problem->batch * heads,
-                                        .shares = 1};
-    *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
-             : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
-                              : 0;
-    return items;
-}
-
 /* The number of heads, or of shares of them, whose keys run side by side: those whose rows fit in
  * the L2 cache beside other things, at least two, since blocks of one head wait for each other's
  * sums; as many in all sections, so that CTAs end together. whole: each block sees all rows. */
@@ -60,16 +39,21 @@ int attn_cuda_grad_ahead(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     attn_cuda_backward_params *const params = &plan->params;
     const attn_problem *problem = &params->grads.problem;
+    const attn_cuda_kernel *ordered =
+        &attn_cuda_kernels[attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
     const int kernel =
         attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_AHEAD);
+    const bool pairs = attn_cuda_grad_ctas(ordered) > 1;
     const int64_t units = attn_cuda_grad_blocks(problem->q.shape[1], ATTN_GRAD_UNIT_ROWS),
                   all = units * problem->batch * problem->heads,
-                  least = (int64_t)ATTN_GRAD_CHUNK_UNITS * cuda->multiprocessors;
-    if (kernel < 0 || !plan->early || !params->whole || all < least || all > INT32_MAX / 2) {
+                  chunks = pairs ? cuda->multiprocessors / 2 : cuda->multiprocessors;
+    if (kernel < 0 || !(ordered->stays || pairs) || !params->whole ||
+        all < ATTN_GRAD_CHUNK_UNITS * chunks || all > INT32_MAX / 2) {
         return -1;
     }
     params->units = (uint32_t)units;
-    params->ahead = (uint32_t)attn_cuda_grad_blocks(cuda->multiprocessors, 4);
+    params->ahead = (uint32_t)(pairs ? 2 * attn_cuda_grad_blocks(cuda->multiprocessors, 11)
+                                     : attn_cuda_grad_blocks(cuda->multiprocessors, 4));
     return kernel;
 }
 

@@ -36,6 +36,34 @@ typedef struct attn_cuda_grad_items {
     attn_cuda_grad_rests rests; /* beside these */
 } attn_cuda_grad_items;
 
+/* n / by, rounded up. */
+ATTN_CORE int64_t attn_cuda_grad_blocks(int64_t n, int64_t by)
+{
+    return n / by + (n % by != 0);
+}
+
+/* The items of a kernel that owns blocks of keys, or of rows, of so many heads, and their number.
+ */
+ATTN_CORE attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool keys,
+                                                       int64_t heads, int32_t block, double *count)
+{
+    const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
+    attn_cuda_grad_items items = {0};
+    items.keys = keys, items.block = block, items.blocks = attn_cuda_grad_blocks(n, block);
+    items.heads = heads, items.section = problem->batch * heads, items.shares = 1;
+    *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
+             : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
+                              : 0;
+    return items;
+}
+
+/* Parts of 64 columns of an item of backward_generic. */
+ATTN_CORE int32_t attn_cuda_grad_pieces(const attn_problem *problem, bool keys)
+{
+    const int64_t d = problem->d, dv = problem->dv;
+    return (int32_t)attn_cuda_grad_blocks(keys && dv > d ? dv : d, 64);
+}
+
 /* Query heads of a group that an item of keys has: as many as give it `least` rows, since an item
  * has a start and an end, and not more, since blocks of keys follow each other through the rows of
  * its heads, which are to stay in the L2 cache meanwhile. rows: of the sequence, on which alone the
@@ -91,12 +119,11 @@ typedef struct attn_cuda_backward_params {
     bool hides_keys;
     attn_band band;
     attn_cuda_grad_sum sum;
-    /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
-     * backward_generic whether a result of it is not finite. backward_generic with such notes:
-     * those items alone. */
+    /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k. */
     float scale_log2;
-    int64_t notes;
-    unsigned char *bad;
+    /* For each item of backward_generic of keys, and of rows, whether kernels on tensor cores leave
+     * it undone. */
+    unsigned char *bad_keys, *bad_rows;
     /* kernel/backward/ordered_sm90.cuh: the next item; for each tile of rows of a query head its
      * turn and its sums of dQ. slots: tiles of a head. */
     uint32_t *ticket, *turns;
@@ -140,8 +167,7 @@ typedef struct attn_cuda_backward_params {
     /* delta of backward_sm90: words to clear (kernel/backward/clear_sm90.cuh). */
     int64_t clear_words;
     uint32_t *clear;
-    bool has_origins;        /* sequences have, so that dropout begins anywhere */
-    unsigned char *bad_rows; /* .._rounded: notes of blocks of rows */
+    bool has_origins; /* sequences have, so that dropout begins anywhere */
     /* The ordered kernel begins beside delta_ahead, with so many CTAs; 0: behind delta. Units of
      * a query head; for each of these CTAs the chunk that it does next. */
     uint32_t ahead, units;

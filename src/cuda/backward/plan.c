@@ -77,8 +77,7 @@ static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 }
 
 /* dK and dV, or dQ, by backward_sm90. */
-static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
-                            uint64_t bad_offset)
+static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part)
 {
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
@@ -86,7 +85,8 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const int kernel = attn_cuda_grad_ordered(problem, !keys          ? ATTN_CUDA_GRAD_ROUND
                                                        : plan->rounds ? ATTN_CUDA_GRAD_ROUNDED
                                                                       : ATTN_CUDA_GRAD_ORDERED);
-    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset, .early = plan->early};
+    attn_cuda_grad_launch launch = {.pieces = 1,
+                                    .early = plan->early || (keys && plan->params.ahead > 0)};
     double count;
     launch.items = attn_cuda_grad_items_of(
         problem, keys, keys ? problem->kv_heads : problem->heads,
@@ -106,46 +106,47 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     return add_launch(plan, cuda, kernel, &launch, count);
 }
 
-/* The same by backward_sm80. */
-static attn_status add_mma(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
-                           uint64_t bad_offset)
+/* The same by backward_sm80 or backward_generic. */
+static attn_status add_blocks(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part)
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel = attn_cuda_grad_mma(problem, part);
-    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    const int kernel = plan->mma ? attn_cuda_grad_mma(problem, part)
+                                 : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part);
+    attn_cuda_grad_launch launch = {.pieces = plan->mma ? 1 : attn_cuda_grad_pieces(problem, keys)};
     double count;
     launch.items = attn_cuda_grad_items_of(
         problem, keys, keys ? problem->kv_heads : problem->heads,
         keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
     plan->items += (int64_t)count;
-    return add_launch(plan, cuda, kernel, &launch, count);
+    return add_launch(plan, cuda, kernel, &launch, count * launch.pieces);
 }
 
-/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90 or backward_sm80, and after it
- * the blocks that it has noted. columns: the most that a result has. */
-static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
-                                int64_t columns, uint64_t bad_offset)
+/* The blocks that backward_sm90 or backward_sm80 has noted, by backward_generic: 16 notes a CTA. */
+static attn_status add_noted(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const bool keys = part == ATTN_CUDA_GRAD_KEYS, noted = plan->fast || plan->mma;
-    const int64_t heads = keys ? problem->kv_heads : problem->heads;
-    attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
-    double count;
-    if (noted) {
-        if (keys || !plan->rounds) {
-            TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
-        }
-        launch.bad_offset = bad_offset;
-        launch.early = plan->early;
-    }
-    launch.items = attn_cuda_grad_items_of(problem, keys, heads, BLOCK, &count);
-    plan->items += noted ? 0 : (int64_t)count;
-    launch.notes = (int64_t)count;
-    count *= noted ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
-    count = noted && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
-    return add_launch(plan, cuda, attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part),
-                      &launch, count);
+    const attn_cuda_grad_launch launch = {.early = plan->early};
+    double keys, rows;
+    (void)attn_cuda_grad_items_of(problem, true, problem->kv_heads, BLOCK, &keys);
+    (void)attn_cuda_grad_items_of(problem, false, problem->heads, BLOCK, &rows);
+    return add_launch(
+        plan, cuda,
+        attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_NOTED), &launch,
+        fmin(ceil(fmax(keys, rows) / 16), 2.0 * cuda->multiprocessors));
+}
+
+/* dK, dV and dQ. */
+static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
+{
+    const attn_gradients *grads = &plan->params.grads;
+    const bool keys = grads->dk.data || grads->dv.data || (plan->fast && grads->dq.data),
+               rows = grads->dq.data != NULL;
+    attn_status (*const add)(attn_cuda_grad_plan *, const attn_cuda *, int32_t) =
+        plan->fast ? add_fast : add_blocks;
+    TRY(keys ? add(plan, cuda, ATTN_CUDA_GRAD_KEYS) : ATTN_OK);
+    TRY(rows && !plan->rounds ? add(plan, cuda, ATTN_CUDA_GRAD_ROWS) : ATTN_OK);
+    return (plan->fast || plan->mma) && (keys || rows) ? add_noted(plan, cuda) : ATTN_OK;
 }
 
 static int32_t kind_of_bias(const attn_tensor *d_bias)
@@ -291,7 +292,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cu
     }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     plan->next_chunk_offset =
-        attn_arena_take(&arena, plan->early ? cuda->multiprocessors : 0, 1, sizeof(uint32_t));
+        attn_arena_take(&arena, plan->fast ? cuda->multiprocessors : 0, 1, sizeof(uint32_t));
     plan->starts_offset = attn_arena_take(&arena, 1, 1, attn_cuda_starts_bytes(problem));
     return attn_arena_room(&arena, "workspace", &plan->workspace_bytes);
 }
@@ -322,7 +323,7 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                                                                    : mma_lacks);
 }
 
-/* The kernel that a plan is named by: .._ordered also where .._rounded runs, which has its bits. */
+/* The kernel that a plan's bits are named by: .._ordered also where .._rounded runs. */
 static int main_kernel(const attn_cuda_grad_plan *plan)
 {
     const attn_problem *problem = &plan->params.grads.problem;
@@ -375,14 +376,11 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.band = attn_mask_band(problem, &whole);
         plan->rounds = attn_cuda_grad_rounds(grads, &plan->params.band, cuda);
     }
-    TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
-    if (!plan->single && (grads->dk.data || grads->dv.data || (plan->fast && grads->dq.data))) {
-        TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
-                         problem->d > problem->dv ? problem->d : problem->dv,
-                         plan->bad_keys_offset));
-    }
-    if (!plan->single && grads->dq.data) {
-        TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_ROWS, problem->d, plan->bad_rows_offset));
+    if (plan->single) {
+        TRY(add_single(plan, cuda));
+    } else {
+        TRY(add_delta(plan, cuda));
+        TRY(add_products(plan, cuda));
     }
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));

@@ -61,6 +61,7 @@
     ENTRY(attn_backward_##name##_delta)  \
     ENTRY(attn_backward_##name##_keys)   \
     ENTRY(attn_backward_##name##_rows)   \
+    ENTRY(attn_backward_##name##_noted)  \
     ENTRY(attn_backward_##name##_scores) \
     ENTRY(attn_backward_##name##_finish)
 #elif defined(EMULATED_backward_sm80)
@@ -74,6 +75,7 @@
 #elif defined(EMULATED_backward_sm90)
 #define ATTN_BACKWARD_SM90_DELTA(name, ...) ENTRY(attn_backward_sm90_##name)
 #define ATTN_BACKWARD_SM90_AHEAD(name, ...) ENTRY(attn_backward_sm90_##name)
+#define ATTN_BACKWARD_SM90_PAIRED_AHEAD(name, ...) PAIRED_ENTRY(attn_backward_sm90_##name)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
     ENTRY(attn_backward_sm90_##name##_ordered) \
     ENTRY(attn_backward_sm90_##name##_round)

@@ -8,6 +8,7 @@
  *             rows that see them:  P, g (tile_generic.cuh); dV += P^T dO, dK += g^T Q
  *     rows    a CTA for 64 rows of a query head: for each block of 64 keys that they see:
  *             P, g; dQ += g K
+ *     noted   the same of those blocks that kernels on tensor cores have noted
  *     scores  sums of dS for gradients of a bias or of slopes, and
  *     finish  sums of these sums (sums_generic.cuh)
  *
@@ -52,85 +53,82 @@ template <class Real> __device__ __forceinline__ void delta_rows(const attn_cuda
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
+/* 64 columns of dK and dV of an item of keys. */
 template <class Real>
-__device__ __forceinline__ void keys_item(const attn_cuda_backward_params &a, int64_t index)
+__device__ __forceinline__ void keys_item(const attn_cuda_backward_params &a,
+                                          const attn_cuda_grad_items &items, int64_t index,
+                                          int piece)
 {
     __shared__ GradItem item;
-    share_item(item, a, index / a.pieces);
+    share_item(item, a, items, index);
     if (!item.empty) {
-        keys_results<Real>(a, item, index % a.pieces * TILE);
+        keys_results<Real>(a, item, piece * TILE);
     }
 }
 
+/* The same of dQ of an item of rows. */
 template <class Real>
-__device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, int64_t index)
+__device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a,
+                                          const attn_cuda_grad_items &items, int64_t index,
+                                          int piece)
 {
     __shared__ GradItem item;
-    share_item(item, a, index / a.pieces);
+    share_item(item, a, items, index);
     if (!item.empty) {
-        rows_results<Real>(a, item, index % a.pieces * TILE);
+        rows_results<Real>(a, item, piece * TILE);
     }
 }
-
-/* The items of this CTA in turn: its own one, or, with notes of backward_sm90, the noted ones of
- * its share. */
-struct ItemWalk {
-    const attn_cuda_backward_params &a;
-    int64_t note; /* the next item of the share */
-    int piece;    /* the next part of a noted item; all: the notes are read */
-
-    __device__ __forceinline__ ItemWalk(const attn_cuda_backward_params &a_)
-        : a(a_), note(blockIdx.x), piece(a.pieces)
-    {
-    }
-
-    /* All threads look, each at another note, as long as none finds one. */
-    __device__ __forceinline__ void skip_clear()
-    {
-        for (; note < a.notes; note += (int64_t)THREADS * gridDim.x) {
-            const int64_t mine = note + (int64_t)threadIdx.x * gridDim.x;
-            if (__syncthreads_or(mine < a.notes && a.bad[mine])) {
-                return;
-            }
-        }
-    }
-
-    /* Returns false if there is none. */
-    __device__ __forceinline__ bool next(int64_t *index)
-    {
-        if (a.bad == NULL) {
-            *index = note;
-            return piece++ == a.pieces;
-        }
-        if (piece == a.pieces) {
-            skip_clear();
-            while (note < a.notes && !a.bad[note]) {
-                note += gridDim.x;
-            }
-            piece = 0;
-        }
-        const bool there = note < a.notes;
-        *index = note * a.pieces + piece;
-        note += ++piece == a.pieces ? gridDim.x : 0;
-        return there;
-    }
-};
 
 template <class Real>
 __device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
 {
-    ItemWalk walk(a);
-    for (int64_t index; walk.next(&index);) {
-        keys_item<Real>(a, index);
-    }
+    keys_item<Real>(a, a.items, blockIdx.x / a.pieces, blockIdx.x % a.pieces);
 }
 
 template <class Real>
 __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
 {
-    ItemWalk walk(a);
-    for (int64_t index; walk.next(&index);) {
-        rows_item<Real>(a, index);
+    rows_item<Real>(a, a.items, blockIdx.x / a.pieces, blockIdx.x % a.pieces);
+}
+
+/* Calls again(items, index, piece) for all columns of each noted item of keys or rows of this CTA's
+ * share. */
+template <class Again>
+__device__ __forceinline__ void walk_notes(const attn_problem &p, bool keys,
+                                           const unsigned char *bad, const Again &again)
+{
+    double all;
+    const attn_cuda_grad_items items =
+        attn_cuda_grad_items_of(&p, keys, keys ? p.kv_heads : p.heads, TILE, &all);
+    const int64_t count = (int64_t)all;
+    for (int64_t first = blockIdx.x; first < count; first += (int64_t)THREADS * gridDim.x) {
+        const int64_t mine = first + (int64_t)threadIdx.x * gridDim.x;
+        if (!__syncthreads_or(mine < count && bad[mine])) {
+            continue; /* as a rule: all threads have looked, each at another note */
+        }
+        for (int i = 0; i < THREADS && first + (int64_t)i * gridDim.x < count; i++) {
+            const int64_t note = first + (int64_t)i * gridDim.x;
+            for (int piece = 0; bad[note] && piece < attn_cuda_grad_pieces(&p, keys); piece++) {
+                again(items, note, piece);
+            }
+        }
+    }
+}
+
+/* Results of noted blocks of keys and of rows. */
+template <class Real>
+__device__ __forceinline__ void noted_generic(const attn_cuda_backward_params &a)
+{
+    const attn_gradients &grads = a.grads;
+    walk_notes(grads.problem, true, a.bad_keys,
+               [&](const attn_cuda_grad_items &items, int64_t index, int piece) {
+                   keys_item<Real>(a, items, index, piece);
+               });
+    if (grads.dq.data != NULL) {
+        walk_notes(grads.problem, false, a.bad_rows,
+                   [&](const attn_cuda_grad_items &items, int64_t index, int piece) {
+                       rows_item<Real>(a, items, index, piece);
+                   });
     }
 }
 
@@ -149,6 +147,7 @@ __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
     KERNEL(name, _delta, delta_rows, real)       \
     KERNEL(name, _keys, keys_generic, real)      \
     KERNEL(name, _rows, rows_generic, real)      \
+    KERNEL(name, _noted, noted_generic, real)    \
     KERNEL(name, _scores, scores_generic, real)  \
     KERNEL(name, _finish, finish_generic, real)
 #include "cuda/kernels.inc"

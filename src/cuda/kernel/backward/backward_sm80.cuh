@@ -188,7 +188,8 @@ __device__ __forceinline__ void note_blocks(const attn_cuda_backward_params &a,
 {
     const int64_t end = KEYS ? item.sequence.k_rows : item.sequence.nq;
     for (int64_t at = item.first; at < item.first + S::FIXED && at < end; at += 64) {
-        a.bad[grad_note(a.grads.problem, a.items, item, at)] = 1;
+        const int64_t note = grad_note(a.grads.problem, a.items, item, at);
+        (KEYS ? a.bad_keys : a.bad_rows)[note] = 1;
     }
 }
 

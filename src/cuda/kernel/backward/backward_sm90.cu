@@ -19,12 +19,13 @@
     }
 #define KERNEL(name, threads, ctas, ...) \
     KERNEL_OF(name, __launch_bounds__(threads, ctas), __VA_ARGS__)
-/* Pairs of CTAs of 384 threads. */
-#define PAIRED_KERNEL(name, ...) \
-    KERNEL_OF(name, __cluster_dims__(2) __launch_bounds__(384, 1), __VA_ARGS__)
+#define PAIRED_KERNEL(name, threads, ...) \
+    KERNEL_OF(name, __cluster_dims__(2) __launch_bounds__(threads, 1), __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) KERNEL(name, 256, 4, delta_sm90<dtype, d>)
 #define ATTN_BACKWARD_SM90_AHEAD(name, dtype, d) \
     KERNEL(name, ATTN_GRAD_AHEAD_THREADS, 1, delta_ahead<d>)
+#define ATTN_BACKWARD_SM90_PAIRED_AHEAD(name, dtype, d) \
+    PAIRED_KERNEL(name, ATTN_GRAD_AHEAD_THREADS, delta_ahead<d>)
 #define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages, stays)          \
     KERNEL(name##_ordered, 384, 1,                                               \
            ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_SCALED, stays>>) \
@@ -32,7 +33,7 @@
 #define ATTN_BACKWARD_SM90_ROUNDED(name, dtype, d, step, stages) \
     KERNEL(name##_rounded, 384, 1,                               \
            ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_ROUNDED, true>>)
-#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                   \
-    PAIRED_KERNEL(name##_ordered, wide_sm90<WideShape<dtype, d, step, stages>>) \
+#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                        \
+    PAIRED_KERNEL(name##_ordered, 384, wide_sm90<WideShape<dtype, d, step, stages>>) \
     KERNEL(name##_round, 256, 2, round_sm90<WideShape<dtype, d, step, stages>>)
 #include "cuda/kernels.inc"

@@ -198,8 +198,14 @@ template <int D> struct DeltaUnit {
 /* LSE and delta of bf16 by few CTAs, beside which the ordered kernel begins on other
  * multiprocessors: the last head of all sequences first, as items do. CTA c has chunks of units
  * c, c + CTAs and so on, and says which one is next (await_delta). That launch begins when all CTAs
- * of this one run, so it waits for none that does not run. It sees words that are cleared: each CTA
- * releases them to the whole GPU before it lets that launch begin. */
+ * of this one run, so it waits for none that does not run.
+ *
+ * That launch sees words that are cleared, and no older chunk: nothing but griddepcontrol.wait
+ * orders it behind this one by PTX's model, but a CTA lets it begin behind a fence of the whole GPU
+ * that follows the barrier behind all of the CTA's stores, so these are in the L2 cache when its
+ * first CTA starts, which reads them there (atomics, acquiring loads). LSE and delta are ordered by
+ * the model itself: stores, the barrier, st.release of the chunk, ld.acquire of each lane of the
+ * warp that loads them, __syncwarp. */
 template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_backward_params &a)
 {
     enum { WARPS = ATTN_GRAD_AHEAD_THREADS / 32, UNITS = ATTN_GRAD_CHUNK_UNITS };
@@ -212,7 +218,8 @@ template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_bac
     clear_words<ATTN_GRAD_AHEAD_THREADS>(a);
     __syncthreads();
     if (threadIdx.x == 0) {
-        ptx::store_release(a.next_chunk + blockIdx.x, chunk); /* all words are cleared */
+        ptx::store_release(a.next_chunk + blockIdx.x, chunk);
+        ptx::fence_gpu(); /* all words are cleared */
         ptx::begin_next_launch();
     }
     unit.place = -1;

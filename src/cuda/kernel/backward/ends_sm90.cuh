@@ -13,12 +13,12 @@ __device__ __forceinline__ int64_t own_key(const OrderedItem &o, int group)
     return o.item.first + 64 * group + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 }
 
-/* Stores the sums of a warpgroup. HIDES: a.hides_keys may be set; sizes: range_sm90.cuh. Both
- * warpgroups. */
+/* Stores the sums of a warpgroup. HIDES: a.hides_keys may be set; sizes: range_sm90.cuh;
+ * bad_values: what give_values said. Both warpgroups. */
 template <class S, bool HIDES>
-__device__ __forceinline__ void store_item(const attn_cuda_backward_params &a,
-                                           const GradMemory<S> &memory, const OrderedItem &o,
-                                           KeySums<S> &sums, float2 sizes, int group)
+__device__ __forceinline__ void
+store_item(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const OrderedItem &o,
+           KeySums<S> &sums, float2 sizes, int group, int bad_values)
 {
     float2 weights = {0, 0};
     if constexpr (!S::BF16 && S::DROPS) {
@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_item(const attn_cuda_backward_params &a,
                                          {terms[2], terms[3]});
     sums.lower(o.unit, S::DROPS ? a.kept : 1);
     const int first = (int)o.item.first + 64 * group, left = (int)o.item.sequence.k_rows - first;
-    const bool bad =
-        any_of_group(group, store_keys<S>(a, memory, o, sums, group, first, left) || faint);
+    const bool bad = any_of_group(
+        group, store_keys<S>(a, memory, o, sums, group, first, left, bad_values) || faint);
     if (threadIdx.x % 128 == 0 && left > 0) {
         note_block(a, grad_note(a.grads.problem, a.items, o.item, first), bad);
     }

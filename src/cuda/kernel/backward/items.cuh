@@ -111,12 +111,12 @@ __device__ __forceinline__ GradItem grad_whole_item(const attn_problem &p,
 /* The item of a call, computed by one thread in shared memory, since registers are few. All threads
  * of the CTA call it. */
 __device__ __forceinline__ void share_item(GradItem &item, const attn_cuda_backward_params &a,
-                                           int64_t index)
+                                           const attn_cuda_grad_items &items, int64_t index)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        item = a.whole ? grad_whole_item(a.grads.problem, a.items, (uint32_t)index)
-                       : grad_item(a.grads.problem, a.items, index);
+        item = a.whole ? grad_whole_item(a.grads.problem, items, (uint32_t)index)
+                       : grad_item(a.grads.problem, items, index);
     }
     __syncthreads();
 }

@@ -41,6 +41,7 @@ template <class S> struct OrderedGroup {
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
     float2 own_sizes = {0, 0};
+    int bad_values = 0;                           /* LATE: what give_values said */
     uint32_t drop[S::STEP / 64] = {};             /* of the tile to come (steps_sm90.cuh) */
     uint32_t shown[S::MASKED ? S::STEP / 64 : 1]; /* what the mask shows of it (read_bits) */
 
@@ -74,25 +75,16 @@ template <class S> struct OrderedGroup {
         issue_scores<S, S::STEP>(s, memory.fixed(0) + 64 * 128 * group(), memory.streamed(n, 0));
     }
 
-    /* Gives the sums of dQ of tile n to the TMA, late, as the fence waits for all stores. */
-    __device__ __forceinline__ void give_sums(uint32_t n)
-    {
-        ptx::fence_proxy_async();
-        __syncwarp(); /* all lanes have written dS and read the statistics */
-        if (thread_number() % 32 == 0) {
-            ptx::mbarrier_arrive(memory.done(n));
-        }
-    }
-
     /* Waits for dK of the tile before. LEFT: groups behind it. */
-    template <int LEFT> __device__ __forceinline__ void retire_keys(uint32_t n)
+    template <int LEFT, bool GIVE = true> __device__ __forceinline__ void retire_keys(uint32_t n)
     {
         wgmma::wait<LEFT>();
         sums.hold_keys(n);
         if constexpr (S::HELPED) {
             __syncwarp(); /* all lanes have read the statistics */
         }
-        if (n > first_tile() && thread_number() % 32 == 0) {
+        const bool give = n > first_tile() && (GIVE || !leaves_late<S>(o));
+        if (give && thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(memory.stages().empty(n - 1));
         }
     }
@@ -244,7 +236,7 @@ template <class S> struct OrderedGroup {
             wgmma::hold(s); /* without this ptxas spills */
         }
         if (!S::HELPED && n > first_tile()) {
-            give_sums(n - 1);
+            give_sums<S>(memory, n - 1);
         }
         if constexpr (!EARLY) {
             retire_keys<0>(n);
@@ -276,7 +268,7 @@ template <class S> struct OrderedGroup {
         } else if constexpr (!S::DROPS) {
             weigh<N / 2, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
             if constexpr (EARLY) {
-                retire_keys<1>(n);
+                retire_keys<1, MORE>(n);
             }
         }
         if constexpr (!S::HELPED) {
@@ -311,6 +303,9 @@ template <class S> struct OrderedGroup {
             query.issue(memory.scores(), memory.fixed(0), group());
         }
         issue_sum<S, N>(sums.dk, sums.ds, q);
+        if constexpr (!MORE) {
+            bad_values = give_values<S>(a, memory, o, sums, n);
+        }
         if constexpr (MORE && EARLY && S::DROPS) {
             steps_of(n + 1).find_dropped(drop);
         }
@@ -333,7 +328,7 @@ template <class S> struct OrderedGroup {
             ptx::barrier_arrive(4 - group(), 256);
         }
         wgmma::hold(s);
-        release_keys<S, !MORE>(memory);
+        release_keys<S, !MORE>(memory, S::LATE && o.all == 1); /* dV leaves from where V is */
         if (ends) {
             round_tile<S>(a, memory, o, query, n, row, row_of[S::STAGES + n % S::STAGES], group());
         } else {
@@ -362,7 +357,7 @@ template <class S> struct OrderedGroup {
             ptx::barrier_arrive(4 - group(), 256);
         }
         issue_next(n);
-        if constexpr (S::STORES) {
+        if constexpr (S::STORES && !S::LATE) {
             end_stores();
         }
         if constexpr (S::TABLED) {
@@ -383,14 +378,15 @@ template <class S> struct OrderedGroup {
         }
         tile<false>(n);
         if constexpr (!S::HELPED) {
-            give_sums(n);
+            give_sums<S>(memory, n);
         }
-        retire_keys<0>(n + 1);
+        retire_keys<0, false>(n + 1);
     }
 
     __device__ __forceinline__ void store()
     {
-        store_item<S, HIDES>(a, memory, o, sums, sizes(), group());
+        store_item<S, HIDES>(a, memory, o, sums, sizes(), group(), bad_values);
+        end_item<S>(memory, o);
     }
 };
 

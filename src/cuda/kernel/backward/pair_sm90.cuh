@@ -55,7 +55,7 @@ __device__ __forceinline__ void draw_pair(const attn_cuda_backward_params &a,
 {
     __shared__ uint32_t ticket;
     ptx::begin_next_launch();
-    ptx::wait_for_last_launch();
+    await_last_launch<S>(a);
     if (threadIdx.x == 0) {
         init_pair(memory);
         if (cluster::rank() == 0) {
@@ -147,6 +147,9 @@ __device__ __forceinline__ void load_pair_rows(const attn_cuda_backward_params &
 {
     const int lane = ptx::thread() % 32;
     TileWalk at(o.blocks);
+    if constexpr (S::FOLLOWS) {
+        await_delta(a, o);
+    }
 #pragma unroll 1
     for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
         const int row = at.tile * S::STEP, head = o.first_head + at.head;
@@ -254,6 +257,9 @@ __device__ __forceinline__ void run_pair(const attn_cuda_backward_params &a)
     if (item.last || item.all == 0) { /* nothing else keeps a CTA while the other one asks it */
         cluster::arrive();
         cluster::wait();
+    }
+    if (blockIdx.x == gridDim.x - 1) { /* launches behind this one wait for this one alone */
+        ptx::wait_for_last_launch();
     }
     if (item.last) {
         return;

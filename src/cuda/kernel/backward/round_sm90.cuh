@@ -64,6 +64,86 @@ __device__ __forceinline__ void end_queries(const attn_cuda_backward_params &a,
     }
 }
 
+/* Whether an item's dK and dV leave from where its last tiles lay, which are given back when they
+ * have (end_item). Else they go on to a rest. */
+template <class S> __device__ __forceinline__ bool leaves_late(const OrderedItem &o)
+{
+    return S::LATE && o.part != GRAD_AHEAD;
+}
+
+/* Gives a warp's 16 rows of 128 sums times a factor to the TMA: columns 0 to 63 in one place of
+ * shared memory, the others in another one. Returns what stage_halves says. */
+template <class S>
+__device__ __forceinline__ int give_rows(const attn_tensor_map *map, uint32_t low, uint32_t high,
+                                         const float (&sum)[S::D / 2], float factor,
+                                         const OrderedItem &o)
+{
+    const int warp = thread_number() / 32 - 4, key = (int)o.item.first + warp * 16,
+              head = (int)o.item.head, batch = (int)o.item.sequence.tensor;
+    low += warp * 2048, high += warp * 2048;
+    int bad = stage_halves<S::BF16>(box_place(low), sum, factor);
+    bad |= stage_halves<S::BF16, 32>(box_place(high), sum, factor);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (thread_number() % 32 == 0) {
+        tma::store(map, low, 0, key, head, batch);
+        tma::store(map, high, 64, key, head, batch);
+        tma::commit_stores();
+    }
+    return bad;
+}
+
+/* Gives dV to the TMA, beside dQ and dK of the last tile, n: where the tile before was; of an item
+ * of one tile where V is, which all warps have read, and which is given back later. */
+template <class S>
+__device__ __forceinline__ int give_values(const attn_cuda_backward_params &a,
+                                           const GradMemory<S> &memory, const OrderedItem &o,
+                                           const KeySums<S> &sums, uint32_t n)
+{
+    int bad = 0;
+    if constexpr (S::LATE) {
+        const bool one = o.all == 1;
+        const uint32_t values = memory.fixed(1);
+        if (leaves_late<S>(o)) {
+            bad = give_rows<S>(&a.dv_map, one ? values : memory.streamed(n - 1, 0),
+                               one ? values + S::FIXED * 128 : memory.streamed(n - 1, 1), sums.dv,
+                               1, o);
+        }
+    }
+    return bad;
+}
+
+/* The same of dK, once dQ of both warpgroups is done: where dS and dO are. Without tiles dV is 0,
+ * too. */
+template <class S>
+__device__ __forceinline__ int give_last(const attn_cuda_backward_params &a,
+                                         const GradMemory<S> &memory, const OrderedItem &o,
+                                         const KeySums<S> &sums)
+{
+    const uint32_t low = memory.scores(), high = o.all == 0 ? low : memory.streamed(o.end() - 1, 1);
+    if (o.all == 0) {
+        (void)give_rows<S>(&a.dv_map, low, low, sums.dk, 1, o);
+    }
+    return give_rows<S>(&a.dk_map, low, high, sums.dk, (float)a.grads.problem.scale, o);
+}
+
+/* Gives back the stages of an item's last two tiles, once what left from there has been read. */
+template <class S>
+__device__ __forceinline__ void end_item(const GradMemory<S> &memory, const OrderedItem &o)
+{
+    if constexpr (!S::LATE) {
+        return;
+    }
+    const uint32_t all = leaves_late<S>(o) ? o.all : 0, end = o.end();
+    if (thread_number() % 32 == 0) {
+        tma::wait_stores_read();
+        for (uint32_t n = 1; n <= min(all, 2); n++) {
+            ptx::mbarrier_arrive(memory.stages().empty(end - n));
+        }
+    }
+    __syncwarp();
+}
+
 /* Gives a warp's dK and dV to the TMA, in its part of dS. left: keys of the group that are there.
  * Returns true if an element is not finite. */
 template <class S>
@@ -76,10 +156,8 @@ __device__ __forceinline__ bool give_keys(const attn_cuda_backward_params &a,
     int bad = 0;
     end_queries<S>(a, o, group);
     end_stores();
-    if constexpr (S::STORES) {
-        bad = stage_halves<S::BF16>(box_place(dk), sums.dk, (float)a.grads.problem.scale);
-        bad |= stage_halves<S::BF16>(box_place(dv), sums.dv, 1);
-    }
+    bad = stage_halves<S::BF16>(box_place(dk), sums.dk, (float)a.grads.problem.scale);
+    bad |= stage_halves<S::BF16>(box_place(dv), sums.dv, 1);
     ptx::fence_proxy_async();
     __syncwarp();
     if (lane == 0) {
@@ -93,17 +171,22 @@ __device__ __forceinline__ bool give_keys(const attn_cuda_backward_params &a,
 }
 
 /* Stores dK and dV of a warpgroup's keys, from key `first` of the item's sequence on, of which
- * `left` are there. Returns true if an element is not finite. */
+ * `left` are there. bad: what give_values said. Returns true if an element is not finite. */
 template <class S>
-__device__ __forceinline__ bool store_keys(const attn_cuda_backward_params &a,
-                                           const GradMemory<S> &memory, const OrderedItem &o,
-                                           const KeySums<S> &sums, int group, int first, int left)
+__device__ __forceinline__ bool
+store_keys(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const OrderedItem &o,
+           const KeySums<S> &sums, int group, int first, int left, int bad)
 {
     const attn_gradients &grads = a.grads;
     const int batch = (int)o.item.sequence.tensor, head = (int)o.item.head;
     const int64_t key = o.item.sequence.k_first + first;
-    if (S::STORES) {
+    if constexpr (S::STORES && !S::LATE) {
         return give_keys<S>(a, memory, o, sums, group, left);
+    }
+    if constexpr (S::LATE) {
+        end_queries<S>(a, o, group);
+        bad |= give_last<S>(a, memory, o, sums);
+        return is_bad_row(bad, left - thread_number() / 32 % 4 * 16 - thread_number() % 32 / 4);
     }
     const bool bad_keys = store_sums<S::BF16>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
                                               key, head, left),
@@ -119,7 +202,7 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     __shared__ GradItem item;
     ptx::begin_next_launch();
     ptx::wait_for_last_launch();
-    share_item(item, a, blockIdx.x);
+    share_item(item, a, a.items, blockIdx.x);
     if (item.empty) {
         return;
     }
@@ -164,6 +247,6 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     bad = S::STEP == 64 ? __syncthreads_or(bad) : any_of_group(group, bad);
     const int64_t first = item.first + (S::STEP == 128 ? 64 * group : 0);
     if (threadIdx.x % (S::STEP == 64 ? 256 : 128) == 0 && first < item.sequence.nq) {
-        a.bad[grad_note(p, a.items, item, first)] = bad;
+        a.bad_rows[grad_note(p, a.items, item, first)] = bad;
     }
 }

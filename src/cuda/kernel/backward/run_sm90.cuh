@@ -13,6 +13,15 @@ template <class S> __device__ __forceinline__ int64_t tickets(const attn_cuda_ba
     return a.items.count + (S::RESTS ? rests.heads * rests.blocks : 0);
 }
 
+/* Waits for the launch ahead, unless this one runs beside it. */
+template <class S>
+__device__ __forceinline__ void await_last_launch(const attn_cuda_backward_params &a)
+{
+    if (!S::FOLLOWS || a.ahead == 0) {
+        ptx::wait_for_last_launch();
+    }
+}
+
 /* Waits until delta_ahead has found LSE and delta of an item's rows. A warp. */
 __device__ __forceinline__ void await_delta(const attn_cuda_backward_params &a,
                                             const OrderedItem &o)
@@ -24,7 +33,7 @@ __device__ __forceinline__ void await_delta(const attn_cuda_backward_params &a,
                        (uint32_t)o.first_head,
                    due = (behind * a.units + UNITS - 1) / UNITS;
 #pragma unroll 1
-    for (uint32_t i = ptx::thread(); i < a.ahead; i += 32) {
+    for (uint32_t i = ptx::thread() % 32; i < a.ahead; i += 32) {
         while (ptx::load_acquire(a.next_chunk + i) < due) {
         }
     }
@@ -165,11 +174,15 @@ __device__ __forceinline__ bool take_item(const GradMemory<S> &memory, const Ord
     return !o.last;
 }
 
-/* Says that a warp needs the item's K and V no more, behind its LAST tile. All lanes. */
+/* Says that a warp needs the item's K and V no more, behind its LAST tile. leaves: what lies in
+ * their place has yet to be read by the TMA. All lanes. */
 template <class S, bool LAST = true>
-__device__ __forceinline__ void release_keys(const GradMemory<S> &memory)
+__device__ __forceinline__ void release_keys(const GradMemory<S> &memory, bool leaves = false)
 {
     if (LAST && S::STAYS && ptx::thread() % 32 == 0) {
+        if (leaves) {
+            tma::wait_stores_read();
+        }
         ptx::mbarrier_arrive(memory.keys_empty());
     }
 }
@@ -212,9 +225,7 @@ __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
             init_bits();
         }
     }
-    if (!S::FOLLOWS || a.ahead == 0) {
-        ptx::wait_for_last_launch();
-    }
+    await_last_launch<S>(a);
     if (threadIdx.x == 0) {
         draw_first<S>(a, items[0], ptx::atomic_add(a.ticket, 1));
     }

@@ -42,8 +42,10 @@ enum GradSteps {
 template <int DTYPE, int D_, int STEP_, int STAGES_, int ROOM, GradSteps STEPS = GRAD_SCALED,
           bool STAYS_ = false, int FIXED_ = 128>
 struct GradShape {
-    /* STORES: dK and dV have room where dS is. */
-    static constexpr bool ROUNDS = STEPS == GRAD_ROUNDED, STORES = ROUNDS && STEP_ == 128;
+    /* STORES: dK and dV leave by the TMA: from where dS is, or, LATE, where it and the last two
+     * tiles are. */
+    static constexpr bool ROUNDS = STEPS == GRAD_ROUNDED, STORES = ROUNDS,
+                          LATE = STORES && STEP_ == 64;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
                           TABLED = (STEPS & GRAD_TABLED) != 0, LIGHT = (STEPS & GRAD_LIGHT) != 0,
                           DROPS = LIGHT || STEPPED, SLOPED = STEPS == GRAD_SLOPED,
@@ -52,7 +54,7 @@ struct GradShape {
                           WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED,
                           OUTSIDE = LIGHT && BF16, /* the factor of dropout is not in dS */
         RESTS = BF16 && !STEPPED,                  /* items.rests */
-        FOLLOWS = BF16 && STAYS,                   /* delta, beside whose launch it may begin */
+        FOLLOWS = BF16 && (STAYS || WIDE),         /* delta, beside whose launch it may begin */
         HELPED = STEPS == GRAD_LIGHT && BF16 && STEP_ == 128; /* helper_sm90.cuh */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */
@@ -368,9 +370,9 @@ __device__ __forceinline__ bool any_of_group(int group, bool mine)
     return ptx::group_any(1 + group, mine);
 }
 
-/* Notes if a result of the block is not finite. */
+/* Notes if a result of the block of keys is not finite. */
 __device__ __forceinline__ void note_block(const attn_cuda_backward_params &a, int64_t block,
                                            bool bad)
 {
-    a.bad[block] = bad;
+    a.bad_keys[block] = bad;
 }

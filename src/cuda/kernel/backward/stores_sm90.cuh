@@ -114,12 +114,12 @@ __device__ __forceinline__ bool store_halves(char *to, int64_t step, const float
     return bad;
 }
 
-/* Stores a warp's 16 rows of 64 sums times a factor in shared memory, as 16-bit elements, where a
- * map of boxes of 16 rows takes them (tma::store). to: the lane's place (box_place). Returns 1 if
- * an element of the lane's first row is not finite, and 2 if one of the row 8 below is not. All
- * lanes. */
-template <bool BF16>
-__device__ __forceinline__ int stage_halves(uint32_t to, const float (&sum)[32], float factor)
+/* Stores a warp's 16 rows of 64 sums, from number FROM of a lane's on, times a factor in shared
+ * memory, as 16-bit elements, where a map of boxes of 16 rows takes them (tma::store). to: the
+ * lane's place (box_place). Returns 1 if an element of the lane's first row is not finite, and 2 if
+ * one of the row 8 below is not. All lanes. */
+template <bool BF16, int FROM = 0, int N>
+__device__ __forceinline__ int stage_halves(uint32_t to, const float (&sum)[N], float factor)
 {
     float zero[2] = {0, 0}; /* of rows 8 apart */
 #pragma unroll
@@ -127,7 +127,7 @@ __device__ __forceinline__ int stage_halves(uint32_t to, const float (&sum)[32],
         uint32_t words[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float x = sum[i + 2 * j] * factor, y = sum[i + 2 * j + 1] * factor;
+            const float x = sum[FROM + i + 2 * j] * factor, y = sum[FROM + i + 2 * j + 1] * factor;
             zero[j % 2] = fmaf(x, 0, fmaf(y, 0, zero[j % 2]));
             words[j] = ptx::pack_half<BF16>(x, y);
         }

@@ -179,7 +179,7 @@ __device__ __forceinline__ void scores_generic(const attn_cuda_backward_params &
     }
     extern __shared__ unsigned char shared[];
     __shared__ GradItem item;
-    share_item(item, a, blockIdx.x);
+    share_item(item, a, a.items, blockIdx.x);
     if (item.empty) {
         return;
     }

@@ -206,6 +206,17 @@ template <class S> struct QuerySums {
     }
 };
 
+/* Gives the sums of dQ of tile n to the TMA, late, as the fence waits for all stores. All lanes. */
+template <class S>
+__device__ __forceinline__ void give_sums(const GradMemory<S> &memory, uint32_t n)
+{
+    ptx::fence_proxy_async();
+    __syncwarp(); /* all lanes have written dS and read the statistics */
+    if (thread_number() % 32 == 0) {
+        ptx::mbarrier_arrive(memory.done(n));
+    }
+}
+
 /* Adds to sums of dQ those that lie in shared memory. */
 template <class S> __device__ __forceinline__ void add_staged(QuerySums<S> &query, uint32_t sums)
 {

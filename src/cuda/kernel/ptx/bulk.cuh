@@ -45,6 +45,12 @@ __device__ __forceinline__ void load_or_clear(float &x, float &y, float &z, floa
                  : "memory");
 }
 
+/* Waits until what the thread has written or seen is there for the whole GPU. */
+__device__ __forceinline__ void fence_gpu()
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
 /* Loads 16 bytes, which are the first to leave the L2 cache then, or zeros. */
 __device__ __forceinline__ uint4 load_once(const void *from, bool there)
 {
