@@ -8,6 +8,7 @@
 #include "cuda/kernel/forward/swap_sm90.cuh"
 #include "cuda/kernel/forward/wide_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/ptx/settle.cuh"
 
 /* Ends P V of block n. */
 template <class S>
@@ -17,19 +18,39 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
     wgmma::wait<0>();
     wgmma::hold(sum.o);
     wgmma::hold(p);
-    if constexpr (S::AHEAD) {
-        wgmma::keep(p[0], n);
-    }
     if (threadIdx.x % 128 == 0) {
         ptx::mbarrier_arrive(memory.v_empty(n));
     }
     sum.add(rows);
 }
 
-/* Probabilities of a block, with bases that stay, if that is right for all rows of the warp. */
+/* Computes probabilities of a block's first keys with bases that stay, right or not, while P V of
+ * block n - 1 goes on, and ends that. Products with block n are done. */
+template <class S, class Exponents>
+__device__ __forceinline__ void
+weigh_ahead(const Memory<S> &memory, uint32_t n, const float (&s)[S::BN / 2], Exponents &e,
+            Sum<S> &sum, Rows<S::DV> &rows, uint32_t (&p)[S::PARTS][S::BN / 4], Chains &chains)
+{
+    constexpr int FRESH = 4 * S::FRESH, AWAITED = 4 * S::AWAITED;
+    uint32_t fresh[1][FRESH];
+    weigh_words<S::DTYPE, true, NEAR_NONE, 0, FRESH>(s, e, rows.state, fresh, chains);
+    ptx::settle<0, FRESH>(fresh[0], n);
+    wgmma::wait<1>();
+    weigh_words<S::DTYPE, true, NEAR_NONE, FRESH, AWAITED>(s, e, rows.state, p, chains);
+    ptx::settle<FRESH, AWAITED>(p[0], n);
+    finish_pv<S>(memory, n - 1, sum, rows, p);
+#pragma unroll
+    for (int w = 0; w < FRESH; w++) {
+        p[0][w] = fresh[0][w];
+    }
+}
+
+/* Probabilities of a block, with bases that stay, if that is right for all rows of the warp. Those
+ * that are computed ahead are there, and in chains. */
 template <class S, class Exponents>
 __device__ __forceinline__ bool weigh_kept(const float (&s)[S::BN / 2], Exponents &e,
-                                           RowState (&state)[2], uint32_t (&p)[S::PARTS][S::BN / 4])
+                                           RowState (&state)[2], uint32_t (&p)[S::PARTS][S::BN / 4],
+                                           const Chains &chains)
 {
     if constexpr (S::VANISHES) {
         if (e.far && e.vanishes(s, state)) {
@@ -40,7 +61,7 @@ __device__ __forceinline__ bool weigh_kept(const float (&s)[S::BN / 2], Exponent
             return true;
         }
     }
-    return keep_bases<S::DTYPE>(s, e, state, p);
+    return keep_bases<S::DTYPE, 4 * S::AWAITED>(s, e, state, p, chains);
 }
 
 /* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
@@ -56,9 +77,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     float s[S::BN / 2];
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
-    const uint32_t q = memory.q() + group * 64 * 128;
+    const uint32_t q_first = memory.q() + group * 64 * 128,
+                   q = operand_place(ptx::uniform(q_first));
     HeldQ<S> held;
-    held.load(q);
+    held.load(q_first);
 
     const int first = walk.block(0);
     if (S::HALVES && b.end <= first * S::BN + S::BN / 2) {
@@ -68,21 +90,30 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p,
                               kept_of_p);
     }
+    /* The group's number, by way of q: ptxas would read threadIdx again in each block. */
+    const int turn =
+        S::LEAN > 0 ? threadIdx.x / 128 : (q - operand_place(memory.q())) / (64 * 128 / 16) + 1;
+    /* where the next tile of K is to be found, computed while products run */
+    uint32_t n = ptx::opaque(number + 1);
+    uint32_t k = operand_place(memory.k(n)), k_full = memory.k_full(n), parity = tile_parity<S>(n);
 #pragma unroll 1
-    for (int i = 1; i < b.count; i++) {
-        uint32_t n = number + i;
+    for (int i = 1; i < b.count; i++, n++) {
         steps.fetch_copies(a, walk.block(i) * S::BN, i + 1 < b.count);
-        ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
-        begin_turn<S>();
+        ptx::mbarrier_wait(k_full, parity);
+        begin_turn<S>(turn);
         wgmma::hold(p);
         wgmma::fence();
-        issue_qk<S, S::BN>(s, q, held, memory.k(n), &a.pages.k);
+        issue_qk<S, S::BN>(s, S::LEAN > 0 ? operand_place(ptx::uniform(q_first)) : q, held, k,
+                           &a.pages.k);
         ptx::mbarrier_wait(memory.v_full(n - 1), tile_parity<S>(n - 1));
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1, &a.pages.v);
         end_turn<S>();
-        uint32_t fresh[S::PARTS][S::BN / 4];
-        uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
+        k = operand_place(memory.k(n + 1));
+        k_full = memory.k_full(n + 1), parity = tile_parity<S>(n + 1);
+        if (S::LEAN < 2) { /* else they are computed when they are needed */
+            k = ptx::opaque(k), k_full = ptx::opaque(k_full), parity = ptx::opaque(parity);
+        }
         const int block = walk.block(i);
         const bool masked = b.masked(block),
                    begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
@@ -97,7 +128,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         if constexpr (S::DROPS) { /* while products run */
             Drop(dropout_places<S>()).template find<S::BN / 4>(a, block * S::BN, bits);
         }
-        wgmma::wait<S::AHEAD ? 1 : 0>();
+        wgmma::wait<S::AHEAD ? 2 : 0>();
         wgmma::hold(s);
         if (leader) {
             ptx::mbarrier_arrive(memory.k_empty(n));
@@ -111,11 +142,12 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             steps.apply(a, warp, block * S::BN, masked, s);
         }
-        const bool kept =
-            !(masked || begins || steps.look(e)) && weigh_kept<S>(s, e, rows.state, next);
-        if (S::AHEAD) {
-            finish_pv<S>(memory, n - 1, sum, rows, p);
+        Chains chains;
+        if constexpr (S::AHEAD) {
+            weigh_ahead<S>(memory, n, s, e, sum, rows, p, chains);
         }
+        const bool kept =
+            !(masked || begins || steps.look(e)) && weigh_kept<S>(s, e, rows.state, p, chains);
         if (!kept) {
             bool few[2] = {false, false};
             if constexpr (S::STEPS) {
@@ -133,30 +165,19 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             if constexpr (S::KEEPS) {
                 kept_of_p.lower(alpha);
             }
-            if (S::AHEAD) { /* else ptxas hands out registers of P that products still read */
-                rescale_moved(rows.o, alpha);
-            }
-            probabilities<S::DTYPE>(s, e, rows.state, next);
-            if (!S::AHEAD) {
-                rescale_moved(rows.o, alpha);
-            }
+            probabilities<S::DTYPE>(s, e, rows.state, p);
+            rescale_moved(rows.o, alpha);
         }
         steps.learn(e);
         if constexpr (S::DROPS) {
-            Drop::clear(bits, next);
-            kept_of_p.add(next);
-        }
-        if (S::AHEAD) {
-#pragma unroll
-            for (int w = 0; w < S::BN / 4; w++) {
-                p[0][w] = fresh[0][w];
-            }
+            Drop::clear(bits, p);
+            kept_of_p.add(p);
         }
     }
     if (S::PARTS == 1 && leader) {
         ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
     }
-    uint32_t n = number + b.count - 1;
+    n--;
     ptx::mbarrier_wait(memory.v_full(n), tile_parity<S>(n));
     wgmma::hold(p);
     wgmma::fence();
@@ -264,11 +285,29 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
     }
 }
 
+/* Blocks of the item that come before those that the group's rows see. */
+__device__ __forceinline__ int first_seen(const Blocks &item, const Blocks &group)
+{
+    return group.count > 0 ? item.last - group.last : item.count;
+}
+
+/* Passes over the blocks behind those that the group's rows have seen. */
+template <class S>
+__device__ __forceinline__ void pass_rest(const attn_cuda_forward_params &a,
+                                          const Memory<S> &memory, const Post &post)
+{
+    /* else all rows of whole sequences see block 0 */
+    if (!S::SWAPS && (S::RAGGED || a.problem.window_left != ATTN_UNBOUNDED)) {
+        const Blocks &seen = seen_blocks<S>(post);
+        pass_blocks<S>(memory, post.number, first_seen(post.blocks, seen) + seen.count,
+                       post.blocks.count);
+    }
+}
+
 template <class S>
 __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
 {
     const auto warp = warp_rows<S>(a, memory.bounds());
-    uint32_t number = 0;
     if (S::TURNS && threadIdx.x / 128 == S::GROUPS) {
         ptx::barrier_arrive(1, 256); /* the first group has the first turn */
     }
@@ -290,7 +329,8 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (mine.any_masked()) {
                 note_bounds(post.item, warp);
             }
-            const int from = mine.count > 0 ? b.last - mine.last : b.count;
+            const uint32_t number = post.number;
+            const int from = first_seen(b, mine);
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
@@ -318,13 +358,10 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
-            if constexpr (!S::SWAPS) {
-                pass_blocks<S>(memory, number, from + seen_blocks<S>(post).count, b.count);
-            }
             /* opaque: else the place is kept over the tile loop, and spilled */
-            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
-                      kept.rows(a, warp), rows);
-            number += b.count;
+            Post &done = S::STEPS ? post : memory.post(ptx::opaque(posts));
+            pass_rest<S>(a, memory, done);
+            finish<S>(a, memory, done, kept.rows(a, warp), rows);
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);
         } else {

@@ -157,6 +157,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
     const uint32_t index = n == 0 ? blockIdx.x : before.index;
     ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
     post.tiles = n == 0 ? 0 : before.tiles + (before.blocks.count > 0);
+    post.number = n == 0 ? 0 : before.number + before.blocks.count;
     post.nonfinite = false, post.tail = 0;
     if constexpr (S::TMA) {
         post_whole<S>(a, memory, n, index);

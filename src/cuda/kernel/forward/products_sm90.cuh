@@ -54,34 +54,47 @@ template <class S> struct Lie<S, true> {
     }
 };
 
-/* Products with the first N keys of a block. */
+/* The word of an operand's descriptor that says where it lies (wgmma::descriptor), and the
+ * descriptor. A loop that keeps the word takes few instructions for a step, none of 64 bits. */
+__device__ __forceinline__ uint32_t operand_place(uint32_t address)
+{
+    return (uint32_t)wgmma::descriptor(address, 0);
+}
+
+__device__ __forceinline__ uint64_t placed_operand(uint32_t place, uint32_t eight = 1024)
+{
+    return wgmma::at(wgmma::descriptor(0, 0, eight), place);
+}
+
+/* Products with the first N keys of a block. q, k: places of operands. */
 template <class S, int N>
 __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
                                          uint32_t k, const attn_cuda_lie *lie_ = NULL)
 {
-    q = ptx::uniform(q), k = ptx::uniform(k);
     const Lie<S> lie(lie_);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
-        const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
-        const uint64_t b =
-            wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0, lie.lie.eight * 16);
+        const uint32_t a = q + mma::left_part(i) * (S::Q_PART / 16),
+                       b = k + mma::right_part(i) * (S::K_PART / 16);
 #pragma unroll
         for (int step = 0; step < S::D / 16; step++) {
             int chunk = step / 4, within = step % 4 * 2;
-            const uint64_t keys = lie.at(b, chunk * lie.lie.chunk + within);
+            const uint64_t keys =
+                placed_operand(b + chunk * lie.lie.chunk + within, lie.lie.eight * 16);
             const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
             if (mma::left_part(i) < S::Q_HELD) {
                 wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys,
                                                            accumulate);
             } else {
-                wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
+                wgmma::Product<S::BF16, N>::ss(s, placed_operand(a + chunk * S::BM * 8 + within),
+                                               keys, accumulate);
             }
         }
     }
     wgmma::commit();
 }
 
+/* P V of a block. Its first AWAITED steps are a group by themselves. */
 template <class S>
 __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
                                          const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
@@ -99,6 +112,9 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
             wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step,
                                                            lie.at(b, step * 2 * lie.lie.eight),
                                                            first ? accumulate : 1);
+            if (step + 1 == S::AWAITED) {
+                wgmma::commit();
+            }
         }
     }
     wgmma::commit();
@@ -148,7 +164,8 @@ template <class S> __device__ __forceinline__ int q_piece()
     return S::Q_PIECES > 1 ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
 }
 
-/* Runs block number `block`, the first one, of which the group's rows see N keys at most. */
+/* Runs block number `block`, the first one, of which the group's rows see N keys at most. q: the
+ * place of the group's rows of Q. */
 template <class S, int N>
 __device__ __forceinline__ void
 first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
@@ -165,7 +182,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
         begin_turn<S>();
     }
     wgmma::fence();
-    issue_qk<S, N>(s, q, held, memory.k(n), &a.pages.k);
+    issue_qk<S, N>(s, q, held, operand_place(memory.k(n)), &a.pages.k);
     if (turn) {
         end_turn<S>();
     }

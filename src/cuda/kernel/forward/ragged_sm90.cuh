@@ -171,7 +171,7 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
                                             const Memory<S> &memory)
 {
     const bool first = threadIdx.x % 32 == 0;
-    uint32_t index = blockIdx.x, posts = 0, tiles = 0;
+    uint32_t index = blockIdx.x, posts = 0;
 #pragma unroll 1
     for (;;) {
         Post &post = memory.post(posts);
@@ -196,10 +196,12 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
             empty = post.item.empty;
         }
         if (first && !empty) {
-            post.end = post.nonfinite = false, post.clean = again != NO_ITEM, post.tiles = tiles;
+            post.end = post.nonfinite = false, post.clean = again != NO_ITEM;
+            const Post &before = memory.post(posts - 1);
+            post.number = posts == 0 ? 0 : before.number + before.blocks.count;
+            post.tiles = posts == 0 ? 0 : before.tiles + (before.blocks.count > 0);
             post.item_index = item, post.split = (int)(item % (uint32_t)a.schedule.splits);
             complete_post<S>(a, post, keys);
-            tiles += post.blocks.count > 0;
         }
         empty = __shfl_sync(~0u, empty, 0);
         if (!empty) {

@@ -63,10 +63,13 @@ struct Shape {
                          V_PART = BN * V_WIDE * 2; /* 16-bit elements */
     static constexpr int Q_BYTES = PARTS * Q_PART, K_BYTES = PARTS * K_PART,
                          V_BYTES = PARTS * V_PART;
-    /* A block's probabilities are computed while P V of the block before goes on: twice the
-     * registers for P, which three groups have not, nor d_v beyond 128. */
+    /* A block's probabilities are computed while P V of the block before goes on: those of FRESH
+     * steps of 16 keys in registers of their own, then those of more in registers of P, of which
+     * AWAITED steps of P V have been read by then, then the rest. Three groups have no registers
+     * for that, and d_v beyond 128 gains nothing. */
     static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && SCORES != ATTN_CUDA_STEPPED &&
                                   SCORES != ATTN_CUDA_SLOPED;
+    static constexpr int FRESH = AHEAD ? (MASKED ? 1 : 2) : 0, AWAITED = 2 * FRESH;
     /* half of the first block is left out where no row sees it */
     static constexpr bool HALVES = BN == 128;
     static constexpr bool STAGED =
@@ -132,6 +135,7 @@ struct Post {
     uint32_t item_index; /* by TMA: the item's number */
     uint32_t index;      /* for the producer: number of the item, then of the next one */
     uint32_t tiles;      /* items before this one with key blocks: uses of Q's place */
+    uint32_t number;     /* of the first block, counted over the CTA's items */
     /* ragged: keys of the rightmost block, where rows of others follow in it; else 0 */
     int tail;
     int split;     /* ragged: number of the item's split of the keys */

@@ -115,7 +115,7 @@ __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, 
     }
     ptx::barrier_sync(1, 256); /* K is there */
     wgmma::fence();
-    issue_qk<S, S::BN>(s, 0, q, k);
+    issue_qk<S, S::BN>(s, 0, q, operand_place(ptx::uniform(k)));
     wgmma::wait<0>();
     wgmma::hold(s);
     if (a.single.masked) {

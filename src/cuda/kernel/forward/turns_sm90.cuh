@@ -15,11 +15,11 @@ template <class S, int LEAN> __device__ __forceinline__ auto lean_thread()
     }
 }
 
-/* Turns at issuing products: the group's own begins; it passes to the next group. */
-template <class S> __device__ __forceinline__ void begin_turn()
+/* Turns at issuing products: that of a group, the own one, begins; it passes to the next group. */
+template <class S> __device__ __forceinline__ void begin_turn(int group = threadIdx.x / 128)
 {
     if (S::TURNS) {
-        ptx::barrier_sync(threadIdx.x / 128, 256);
+        ptx::barrier_sync(group, 256);
     }
 }
 

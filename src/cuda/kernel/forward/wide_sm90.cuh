@@ -19,9 +19,9 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     HeldQ<S> held;
+    const uint32_t q = operand_place(ptx::uniform(memory.q()));
     Kept<S::KEEPS> kept; /* nothing: there is no dropout here */
-    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, memory.q(), number, false,
-                          p, kept);
+    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, q, number, false, p, kept);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         const uint32_t n = number + i;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
         issue_pv<S>(sum.o, p, memory.v(n - 1) + warp.column() * (S::BN * 2), i > 1);
         ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
         wgmma::fence();
-        issue_qk<S, S::BN>(s, memory.q(), held, memory.k(n));
+        issue_qk<S, S::BN>(s, q, held, operand_place(ptx::uniform(memory.k(n))));
         wgmma::wait<1>();
         wgmma::hold(sum.o);
         wgmma::hold(p);

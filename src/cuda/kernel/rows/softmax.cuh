@@ -159,17 +159,27 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents 
     }
 }
 
+/* Sums of a block's probabilities so far, over this thread's columns, in chains for each row. */
+struct Chains {
+    float of[2][4] = {};
+
+    __device__ __forceinline__ float row(int r) const
+    {
+        return (of[r][0] + of[r][1]) + (of[r][2] + of[r][3]);
+    }
+};
+
 /* Computes probabilities relative to base, packed as the A operand of P V: four words of each part
- * for a k-step of 16 keys. Words of P beyond the scores are 0. sum: over this thread's columns. */
-template <int DTYPE, bool QUICK, Near NEAR, int PARTS, int N, int WORDS, class Exponents>
-__device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
-                                             const RowState (&state)[2],
-                                             uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
+ * for a k-step of 16 keys; words FROM .. TO - 1. Words of P beyond the scores are 0. */
+template <int DTYPE, bool QUICK, Near NEAR, int FROM, int TO, int PARTS, int N, int WORDS,
+          class Exponents>
+__device__ __forceinline__ void weigh_words(const float (&s)[N], Exponents &e,
+                                            const RowState (&state)[2], uint32_t (&p)[PARTS][WORDS],
+                                            Chains &chains)
 {
     const float from[2] = {e.from(state[0], 0), e.from(state[1], 1)};
-    float sums[2][4] = {};
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) {
+    for (int i = FROM; i < TO; i++) {
         const int r = i % 2, chain = i / 2 % 2 * 2;
         float x = 0, y = 0;
         if (i < N / 2) {
@@ -181,8 +191,8 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
                 x = NEAR == NEAR_ALL ? exp2_near(x) : ptx::exp2(x);
                 y = NEAR == NEAR_ALL ? exp2_near(y) : ptx::exp2(y);
             }
-            sums[r][chain] += x;
-            sums[r][chain + 1] += y;
+            chains.of[r][chain] += x;
+            chains.of[r][chain + 1] += y;
         }
         if constexpr (PARTS == 1) {
             p[0][i] = ptx::pack_half<DTYPE == ATTN_BF16>(x, y);
@@ -192,10 +202,17 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
             p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
         }
     }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        sum[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
-    }
+}
+
+/* All words. sum: over this thread's columns. */
+template <int DTYPE, bool QUICK, Near NEAR, int PARTS, int N, int WORDS, class Exponents>
+__device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
+                                             const RowState (&state)[2],
+                                             uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
+{
+    Chains chains;
+    weigh_words<DTYPE, QUICK, NEAR, 0, WORDS>(s, e, state, p, chains);
+    sum[0] = chains.row(0), sum[1] = chains.row(1);
 }
 
 /* True if some row of the warp has too few keys for slack. */
@@ -204,14 +221,14 @@ __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
     return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
 }
 
-/* Computes probabilities with bases that stay, if no row begins. Returns false if some base of the
- * warp's rows may have to move; p is useless then. */
-template <int DTYPE, int PARTS, int N, class Exponents>
+/* Computes probabilities with bases that stay, if no row begins; words before DONE are there, and
+ * in chains. Returns false if some base of the warp's rows may have to move; p is useless then. */
+template <int DTYPE, int DONE = 0, int PARTS, int N, class Exponents>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, RowState (&state)[2],
-                                           uint32_t (&p)[PARTS][N / 2])
+                                           uint32_t (&p)[PARTS][N / 2], Chains chains = {})
 {
-    float sum[2];
-    exponentials<DTYPE, true, NEAR_NONE>(s, e, state, p, sum);
+    weigh_words<DTYPE, true, NEAR_NONE, DONE, N / 2>(s, e, state, p, chains);
+    const float sum[2] = {chains.row(0), chains.row(1)};
     constexpr float most = DTYPE == ATTN_F16 ? SUSPECT * 128 : SUSPECT; /* 2^RAISED */
     const bool good = sum[0] < most && sum[1] < most && e.good();       /* false for NaN */
     if (__any_sync(~0u, !good)) {
