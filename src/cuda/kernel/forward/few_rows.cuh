@@ -12,12 +12,6 @@ __device__ __forceinline__ int few_lane()
     return ptx::opaque(threadIdx.x % 32);
 }
 
-/* Codes::HALVES: scales of V times FewRows::v_times, but those of 0, are from FEW_LEAST on and
- * below FEW_MOST = 2^FEW_BITS. Those of keys that meet in a warp's tile may be smaller by
- * FEW_APART. */
-constexpr int FEW_BITS = 7;
-constexpr float FEW_MOST = 1 << FEW_BITS, FEW_LEAST = 2, FEW_APART = 64;
-
 template <class S> struct FewRows {
     uint32_t q[S::TILES][S::UNITS][4]; /* by Codes::pair_column */
     float o[S::TILES][S::UNITS][2][4];
@@ -25,7 +19,6 @@ template <class S> struct FewRows {
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
     float q_unit[S::TILES][2]; /* of rows of Q as f16 (Codes::HALVES) */
-    float v_times = 1;         /* the power of two in P and O (Codes::HALVES) */
     bool halves = false;       /* Q is f16 */
     uint32_t q_at;             /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
@@ -46,11 +39,6 @@ template <class S> struct FewRows {
     __device__ __forceinline__ float unit(int t, int r) const
     {
         return S::Codes::HALVES ? q_unit[t][r] : S::Codes::UNIT;
-    }
-    /* The unit of O. */
-    __device__ __forceinline__ float o_unit() const
-    {
-        return S::Codes::HALVES ? 1 / v_times : S::Codes::UNIT;
     }
     /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
     __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -187,7 +175,6 @@ template <class S> struct FewRows {
 
     __device__ __forceinline__ void clear()
     {
-        v_times = 1;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
 #pragma unroll
@@ -213,61 +200,12 @@ template <class S> struct FewRows {
         return x;
     }
 
-    /* True if f16 would hold P of a key with this scale badly. P times the scale and v_times is at
-     * most 2^(SLACK + FEW_BITS), and has the digits of two parts down to 2^-4. */
-    __device__ __forceinline__ bool outside(float scale) const
-    {
-        const float x = fabsf(scale) * v_times;
-        return !(x < FEW_MOST && x >= FEW_LEAST) && scale != 0;
-    }
-    /* Moves P and O to the scales of the warp's keys that some row sees. Where these are too far
-     * apart rows become NaN, and are summed again (few_end.cuh). */
-    __device__ __forceinline__ void move_times(const float (&scales)[2],
-                                               const float (&s)[S::TILES][4])
-    {
-        float most = 0, least = INFINITY;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float top = -INFINITY;
-#pragma unroll
-            for (int t = 0; t < S::TILES; t++) {
-                top = fmaxf(top, fmaxf(s[t][2 * i], s[t][2 * i + 1]));
-            }
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-            if (top != -INFINITY && scales[i] != 0) {
-                most = fmaxf(most, fabsf(scales[i])), least = fminf(least, fabsf(scales[i]));
-            }
-        }
-        most = over_keys(most, true), least = -over_keys(-least, true);
-        if (most == 0 || most * v_times < FEW_MOST && least * v_times >= FEW_LEAST) {
-            return;
-        }
-        /* FEW_MOST / 2 <= most times < FEW_MOST, unless that is no normal number */
-        const int exponent = 2 * 127 + FEW_BITS - 1 - (int)(__float_as_uint(most) >> 23);
-        const float times = __uint_as_float((uint32_t)min(exponent, 253) << 23),
-                    ratio = times / v_times;
-        v_times = times;
-#pragma unroll
-        for (int t = 0; t < S::TILES; t++) {
-#pragma unroll
-            for (int i = 0; i < 8 * S::UNITS; i++) {
-                o[t][i / 8][i / 4 % 2][i % 4] *= ratio;
-            }
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                l[t][r] += least * times * FEW_APART < 1 ? NAN : 0;
-            }
-        }
-    }
-
     /* Leaves the warp's sums of the first `rows` rows, and all states, in S::LEFT bytes of shared
      * memory. A row whose numbers are not finite, or whose exponents left the range of f32, gets l
      * = NaN. */
     __device__ __forceinline__ void leave(unsigned char *shared, int rows)
     {
         const int lane = few_lane();
-        const float unit = o_unit();
         float *sums = (float *)shared;
         float4 *states = (float4 *)(shared + S::SUMS);
 #pragma unroll
@@ -280,7 +218,8 @@ template <class S> struct FewRows {
                 float sum = l[t][r];
 #pragma unroll
                 for (int i = 0; i < 4 * S::UNITS; i++) {
-                    const float x = fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], unit, of_all);
+                    const float x =
+                        fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], S::Codes::UNIT, of_all);
                     sum = fmaf(x, 0, sum);
                     if (row < rows) {
                         sums[row * S::APART + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;

@@ -37,8 +37,7 @@ struct FewShape {
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
     static constexpr int TILES = ROWS / 8, UNITS = D / 32; /* of 8 rows, of 32 columns */
     using Codes = ::Codes<CODE>;
-    static constexpr int PARTS = Codes::PLAIN ? 1 : 2;          /* of a probability */
-    static constexpr bool BF16_VALUES = BF16 && !Codes::HALVES; /* P and V are bf16, not f16 */
+    static constexpr int PARTS = Codes::PLAIN ? 1 : 2; /* of a probability */
     static constexpr int FIRST_TENSOR = Codes::PLAIN ? FACTORS : 0;
     static constexpr int ROW = D * Codes::BITS / 8, TILE = EACH * ROW;
     static constexpr int FACTORS_AT = 2 * TILE, STAGE = ATTN_FEW_STAGE(CODE, D);

@@ -2,10 +2,9 @@
  * few_tile.cuh: what a warp does with its 16 keys of a tile: scores of all rows, softmax, P V. Keys
  * are the 16 rows of mma.sync's left operand, rows of Q the 8 columns of its right one, so that few
  * rows cost few products: S^T = K Q^T, O^T = V^T P^T. Codes are exact operands; a key's scale and
- * shift come behind the product in S, and before it in P, which is split into two parts, of bf16 or
- * as V is of f16 (Codes::HALVES): the largest probability is 1, but a scale has more bits than one
- * part. A power of two, FewRows::v_times, keeps parts of f16 within its range. Elements of 16 bits
- * have neither, and P is one part.
+ * shift come behind the product in S, and before it in P, which is split into two bf16 parts: the
+ * largest probability is 1, but a scale has more bits than one part. Elements of 16 bits have
+ * neither, and P is one part.
  *
  * A lane's numbers: S of keys lane / 4 and lane / 4 + 8, O of columns 4 (lane / 4) + .. of each 32,
  * both of rows 2 (lane % 4) and the one after it.
@@ -237,10 +236,8 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void softmax(const float *factors, const float (&s)[S::TILES][4],
                                             uint32_t (&p)[S::TILES][S::PARTS][2]) const
     {
-        constexpr bool PLAIN = S::Codes::PLAIN, HALVES = S::Codes::HALVES;
-        const float *v_scale = factors + V_SCALE * S::EACH + few_lane() / 4;
-        const float scales[2] = {PLAIN ? 1 : v_scale[0], PLAIN ? 1 : v_scale[8]};
-        bool moves = HALVES && (rows.outside(scales[0]) || rows.outside(scales[1]));
+        const int lane = few_lane();
+        bool moves = false;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
 #pragma unroll
@@ -251,14 +248,13 @@ template <class S> struct FewTile {
         }
         if (__builtin_expect(__any_sync(~0u, moves), false)) {
             move_bases();
-            if constexpr (HALVES) {
-                rows.move_times(scales, s);
-            }
         }
+        const int at = lane / 4;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float scale = HALVES ? scales[i] * rows.v_times : scales[i],
-                        shift = S::SHIFTS ? v_scale[(V_SHIFT - V_SCALE) * S::EACH + 8 * i] : 0;
+            constexpr bool PLAIN = S::Codes::PLAIN;
+            const float scale = PLAIN ? 1 : factors[V_SCALE * S::EACH + at + 8 * i],
+                        shift = S::SHIFTS ? factors[V_SHIFT * S::EACH + at + 8 * i] : 0;
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
                 float x[2];
@@ -272,12 +268,12 @@ template <class S> struct FewTile {
                     x[r] = PLAIN ? e : seen ? e * scale : 0;
                     rows.shift[t][r] += S::SHIFTS && seen ? e * shift : 0;
                 }
-                const uint32_t first = ptx::pack_half<S::BF16_VALUES>(x[0], x[1]);
+                const uint32_t first = ptx::pack_half<S::BF16>(x[0], x[1]);
                 p[t][0][i] = mma::transposed(first);
                 if constexpr (S::PARTS > 1) {
-                    const float2 taken = ptx::unpack_half<S::BF16_VALUES>(first);
-                    p[t][1][i] = mma::transposed(
-                        ptx::pack_half<S::BF16_VALUES>(x[0] - taken.x, x[1] - taken.y));
+                    const float2 taken = ptx::unpack_half<S::BF16>(first);
+                    p[t][1][i] =
+                        mma::transposed(ptx::pack_half<S::BF16>(x[0] - taken.x, x[1] - taken.y));
                 }
             }
         }
@@ -304,7 +300,7 @@ template <class S> struct FewTile {
                     } else {
                         load_words(w[j], from);
                     }
-                    unsound |= S::Codes::HALVES ? 0 : S::Codes::unsound(w[j][0]);
+                    unsound |= S::Codes::unsound(w[j][0]);
                 }
                 codes.columns(values[i], w[0], w[1]);
             }
@@ -315,9 +311,9 @@ template <class S> struct FewTile {
 #pragma unroll
                 for (int t = 0; t < S::TILES; t++) {
                     if constexpr (S::PARTS > 1) {
-                        mma::product<S::BF16_VALUES>(rows.o[t][u][j], left, p[t][1]);
+                        mma::product<S::BF16>(rows.o[t][u][j], left, p[t][1]);
                     }
-                    mma::product<S::BF16_VALUES>(rows.o[t][u][j], left, p[t][0]);
+                    mma::product<S::BF16>(rows.o[t][u][j], left, p[t][0]);
                 }
             }
         }
