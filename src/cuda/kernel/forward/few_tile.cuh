@@ -47,13 +47,13 @@ template <class S> struct FewTile {
                 load_words(w, k + S::beside(k_place, S::place(8 * i, 32 * u * S::Codes::BITS / 8)));
                 if constexpr (HALVES) {
                     codes.row_halves(pairs[i], w);
-                    continue;
-                }
+                } else {
 #pragma unroll
-                for (int j = 0; j < WORDS; j++) {
-                    unsound |= S::Codes::unsound(w[j]);
+                    for (int j = 0; j < WORDS; j++) {
+                        unsound |= S::Codes::unsound(w[j]);
+                    }
+                    codes.row(pairs[i], w);
                 }
-                codes.row(pairs[i], w);
             }
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
