@@ -222,7 +222,7 @@ template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_bac
         ptx::fence_gpu(); /* all words are cleared */
         ptx::begin_next_launch();
     }
-    unit.place = -1;
+    unit.place = -1, unit.left = 0; /* a warp without a unit loads nothing */
     if (chunk * UNITS + warp < all) {
         unit.begin(a, chunk * UNITS + warp);
     }
@@ -241,7 +241,7 @@ template <int D> __device__ __forceinline__ void delta_ahead(const attn_cuda_bac
             unit.load(a);
         }
         chunk += gridDim.x;
-        unit.place = -1;
+        unit.place = -1, unit.left = 0;
         if (chunk * UNITS + warp < all) {
             unit.begin(a, chunk * UNITS + warp);
         }
