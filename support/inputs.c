@@ -176,10 +176,11 @@ static double side_value(const attn_tensor *t, int kind, uint64_t seed, int tens
         return exp2(-8.0 * (double)(h + 1) / (double)t->shape[1]) * (double)(b + 1);
     }
     case INPUTS_K_SCALE:
-    case INPUTS_V_SCALE: /* one of V in 16 is far from the others */
-        return (tensor == INPUTS_V_SCALE && bits % 16 == 0 ? exp2((double)(bits / 16 % 21) - 10)
-                                                           : 1) *
-               (0.5 + (double)(bits >> 11) * 0x1p-53) / codes_spread(kind);
+    case INPUTS_V_SCALE: {
+        const bool far = tensor == INPUTS_V_SCALE && bits % 16 == 0;
+        const double factor = far ? exp2((double)(bits / 16 % 21) - 10) : 1;
+        return factor * (0.5 + (double)(bits >> 11) * 0x1p-53) / codes_spread(kind);
+    }
     case INPUTS_K_SHIFT:
     case INPUTS_V_SHIFT:
         return 0.2 * normal(bits, tensor, index);

@@ -60,8 +60,9 @@ void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor, bool
 /* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask:
  * three in four true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1)
  * / H) (b + 1). Sinks, gradients: N(0, 1). K and V of codes: inputs_value times codes_spread, and
- * their scales, whose kind is the type of the codes, (0.5 + u) / codes_spread; shifts 0.2 N(0, 1).
- * On an axis of stride 0 the elements of index 0 count. */
+ * their scales, whose kind is the type of the codes, (0.5 + u) / codes_spread, one of V in 16 times
+ * 2^-10 to 2^10, as keys of small values have them; shifts 0.2 N(0, 1). On an axis of stride 0 the
+ * elements of index 0 count. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor);
 
 #endif
