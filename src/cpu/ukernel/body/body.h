@@ -12,8 +12,10 @@
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
  * not (keys whose scores wait in registers from chunk to chunk; it divides MR), COLUMNS, or not
  * (body_values.h), EACH_STEP, or not (a pragma for loops over the products of a group), FETCHED, or
- * not (lines of each row of K to fetch a group ahead), RUN_LANES (most rows of body_run.h) and
- * RUN_DISTANCE (bytes that it fetches ahead; 0: the lines of a step), or not, and
+ * not (lines of each row of K to fetch a group ahead), RUN_LANES (most rows of body_run.h),
+ * RUN_DISTANCE and FEW_DISTANCE (bytes that it fetches ahead for one row and for several; 0: the
+ * lines of a step) and RUN_OWN (whether it takes several rows over keys of the own type), or not,
+ * and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -35,6 +37,12 @@
  *                                      element as a float, or none of them; f32 only
  *   v_column_i8(x,j) v_column_i4 v_column_e4m3 v_column_e5m2   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
+ *   v_join_quads(at,byte) v_split(x,a,dtype)   for by_quads of body_one.h, which takes columns of
+ *                                      K for one row of Q if ONE_BY_QUADS(dtype), for several if
+ *                                      RUN_BY_QUADS(dtype); each or none; f32 only
+ *   v_load_two_i4(x,p) v_load_two_e4m3(x,p)   2 VL codes; f32 only
+ *   v_in_pairs(dtype) v_load_pairs(x,p,dtype) v_to_pairs(x) v_from_pairs(x), or none: see
+ *                                      vec_avx512.h
  *   v_columns_f16(x,row,byte)          columns of 2 VL f16 numbers of VL rows, or not; f32 only
  *   v_lanes_at(x,at)                   lanes at[0], at[1] .. of x, or not; f32 only
  *   v_quotient v_can_quotient v_can_quotients, v_pair_f16 v_pair_bf16, or not: see vec_avx512.h

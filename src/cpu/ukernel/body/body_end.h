@@ -30,6 +30,7 @@
 #undef COLUMNS
 #undef RUN_LANES
 #undef RUN_DISTANCE
+#undef FEW_DISTANCE
 #undef RUN_CODES
 #undef RUN_CODE_CASES
 #undef COLUMN_SUMS
@@ -60,8 +61,16 @@
 #undef v_even_quarters
 #undef v_odd_quarters
 #undef v_join_quads
-#undef v_even_bf16
-#undef v_odd_bf16
+#undef ONE_BY_QUADS
+#undef RUN_BY_QUADS
+#undef RUN_OWN
+#undef v_in_pairs
+#undef v_load_pairs
+#undef v_to_pairs
+#undef v_from_pairs
+#undef v_load_two_i4
+#undef v_split
+#undef v_quad
 #undef v_repeat_quad
 #undef v_add_quads
 #undef v_store_quads

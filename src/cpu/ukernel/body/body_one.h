@@ -20,28 +20,35 @@ ATTN_INLINE int64_t FN(bytes_of)(int64_t elements, const int32_t dtype)
                                                      : elements * (int64_t)sizeof(real);
 }
 
-/* x[i] = column c + i of VL rows, i < RUN: columns() with fewer steps where rows of 16 bytes can be
- * joined. Pairs of bf16 numbers change places before they are widened. */
-ATTN_INLINE void FN(one_run)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
+#ifdef v_join_quads
+/* x[i] = column c + i of VL rows, i < 8, from 16 bytes of every fourth row at a time. Pairs of
+ * numbers of 16 bits change places before they are widened. */
+ATTN_INLINE void FN(by_quads)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
 {
-#if REAL_BITS == 32 && defined v_join_quads
     enum { QUAD = 16 }; /* bytes */
-    if (dtype != ATTN_F16) {
-        const int each = dtype == ATTN_BF16 ? 8 : 4;
-        vec y[4];
-        ATTN_UNROLL for (int i = 0; i < 8; i += each) {
-            const int64_t byte = (c + i) / each * QUAD;
-            ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] =
-                v_join_quads(at[j] + byte, at[j + 4] + byte);
-            FN(shuffle)(y, 4);
-            ATTN_UNROLL for (int j = 0; j < 4; j++) {
-                if (dtype == ATTN_BF16) {
-                    x[2 * j] = v_even_bf16(y[j]), x[2 * j + 1] = v_odd_bf16(y[j]);
-                } else {
-                    x[i + j] = y[j];
-                }
+    const int each = dtype == FN(OWN) ? 4 : 8;
+    vec y[4];
+    ATTN_UNROLL for (int i = 0; i < 8; i += each) {
+        const int64_t byte = (c + i) / each * QUAD;
+        ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] = v_join_quads(at + j, byte);
+        FN(shuffle)(y, 4);
+        ATTN_UNROLL for (int j = 0; j < 4; j++) {
+            if (dtype == FN(OWN)) {
+                x[i + j] = y[j];
+            } else {
+                v_split(x + 2 * j, y[j], dtype);
             }
         }
+    }
+}
+#endif
+
+/* x[i] = column c + i of VL rows, i < RUN. */
+ATTN_INLINE void FN(one_run)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
+{
+#ifdef ONE_BY_QUADS
+    if (ONE_BY_QUADS(dtype)) {
+        FN(by_quads)(x, at, c, dtype);
         return;
     }
 #endif

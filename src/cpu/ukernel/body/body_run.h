@@ -10,6 +10,12 @@
 #ifndef RUN_DISTANCE
 #define RUN_DISTANCE 0
 #endif
+#ifndef FEW_DISTANCE
+#define FEW_DISTANCE 0
+#endif
+#ifndef RUN_OWN
+#define RUN_OWN true
+#endif
 enum {
     FN(RUN_WIDE) = VL,         /* most vectors of columns of V at a time .. */
     FN(RUN_ORDER) = 2,         /* .. of so many keys, where a row has more */
@@ -30,11 +36,11 @@ typedef struct FN(run_soon) {
     int64_t bytes; /* of a row */
 } FN(run_soon);
 
-/* Lines RUN_DISTANCE behind the first row, of those that are listed. */
+/* Lines FEW_DISTANCE behind the first row, of those that are listed. */
 ATTN_INLINE FN(run_soon) FN(run_ahead)(const attn_key_run *run, const char *const *rows,
                                        int64_t bytes)
 {
-    const int64_t last = run->lanes > 1 ? run->n + run->more - 1 : 0, ahead = RUN_DISTANCE / bytes;
+    const int64_t last = run->lanes > 1 ? run->n + run->more - 1 : 0, ahead = FEW_DISTANCE / bytes;
     const char *const *row = rows + (ahead < last ? ahead : last);
     return (FN(run_soon)){*row, *row + bytes, row, rows + last, bytes};
 }
@@ -302,8 +308,9 @@ static bool FN(takes_run)(const attn_key_run *run)
     const int32_t dtype = run->dtype;
     const bool several = run->lanes > 1, long_rows = several && dtype != FN(OWN);
     return (!attn_is_code(dtype) || FN(takes_run_codes)(run)) &&
-           (!run->apart || several) && FN(takes_rows)(dtype, run->d) &&
-           FN(takes_rows)(dtype, run->dv) && run->d % ATTN_DOT_CHUNK == 0 &&
+           (!several || dtype != FN(OWN) || RUN_OWN) && (!run->apart || several) &&
+           FN(takes_rows)(dtype, run->d) && FN(takes_rows)(dtype, run->dv) &&
+           run->d % ATTN_DOT_CHUNK == 0 &&
            run->dv <= (long_rows ? FN(RUN_MOST) : FN(RUN_COLUMNS)) &&
            (!several || (run->lanes <= RUN_LANES && run->d * RUN_LANES <= FN(RUN_Q)));
 }

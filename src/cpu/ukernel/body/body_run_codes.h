@@ -54,7 +54,7 @@ ATTN_INLINE void FN(run_codes_of)(real (*x)[FN(RUN_KEYS)], const char *const *at
     ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i += 4 * each) {
         const int64_t byte = (c + i) / each * 4;
         vec y[4];
-        ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] = v_join_quads(at[j] + byte, at[j + 4] + byte);
+        ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] = v_join_quads(at + j, byte);
         if (FN(any_special)(y, 4, dtype)) {
             FN(run_each_code)(x + i, at, c + i, 4 * each, scale, dtype);
             continue;
@@ -76,16 +76,31 @@ static ATTN_NOINLINE void FN(run_codes)(real (*x)[FN(RUN_KEYS)], const char *con
 }
 #endif
 
-/* Loads `width` vectors of columns as numbers, codes or not. */
+#ifndef v_in_pairs
+#define v_in_pairs(dtype) false
+#define v_load_pairs(x, p, dtype) ((void)0)
+#define v_to_pairs(x) ((void)0)
+#define v_from_pairs(x) ((void)0)
+#endif
+
+/* Loads `width` vectors of columns as numbers, codes or not; two of them in pairs, if their type
+ * and number allow it. */
 ATTN_INLINE void FN(run_load)(vec *x, const char *at, const int32_t dtype, const int width)
 {
+    if (v_in_pairs(dtype) && width % 2 == 0) {
+        ATTN_UNROLL for (int i = 0; i < width; i += 2)
+            v_load_pairs(x + i, at + FN(bytes_of)(i * VL, dtype), dtype);
+        return;
+    }
 #ifdef RUN_CODES
-    if (width == 2 && (dtype == ATTN_I4X2 || dtype == ATTN_E4M3)) {
-        if (dtype == ATTN_I4X2) {
-            v_load_two_i4(x, at);
-        } else {
-            v_load_two_e4m3(x, at);
-        }
+#ifdef v_load_two_i4
+    if (width % 2 == 0 && dtype == ATTN_I4X2) {
+        ATTN_UNROLL for (int i = 0; i < width; i += 2) v_load_two_i4(x + i, at + i * VL / 2);
+        return;
+    }
+#endif
+    if (width % 2 == 0 && dtype == ATTN_E4M3) {
+        ATTN_UNROLL for (int i = 0; i < width; i += 2) v_load_two_e4m3(x + i, at + i * VL);
         return;
     }
 #endif

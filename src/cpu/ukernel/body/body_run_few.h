@@ -1,6 +1,6 @@
 /*
  * body_run_few.h: scores and V^T P of RUN_LANES rows of Q for body_run.h. A step fetches as many
- * lines as it reads, of rows that are RUN_DISTANCE ahead and in their order, a few at a time.
+ * lines as it reads, of rows that are FEW_DISTANCE ahead and in their order, a few at a time.
  */
 enum {
     FN(RUN_VALUES) = 4 * VL, /* keys whose rows of V are read by all groups of columns in turn */
@@ -38,6 +38,12 @@ ATTN_INLINE void FN(run_columns_of)(vec *x, const char *const *at, int64_t c, co
 #ifdef v_columns_f16
     if (dtype == ATTN_F16) {
         v_columns_f16(x, at, c * 2);
+        return;
+    }
+#endif
+#ifdef RUN_BY_QUADS
+    if (RUN_BY_QUADS(dtype)) {
+        FN(by_quads)(x, at, c, dtype);
         return;
     }
 #endif
@@ -165,8 +171,10 @@ ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *co
                   lines = keys * FN(bytes_of)(width * VL, dtype) / 64;
     int64_t key = 0;
     vec sum[RUN_LANES][FN(RUN_WIDE)];
+    const bool pairs = v_in_pairs(dtype) && width % 2 == 0;
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
         ATTN_UNROLL for (int i = 0; i < width; i++) sum[r][i] = v_load(x[r] + c + i * VL);
+        ATTN_UNROLL for (int i = 0; i < width && pairs; i += 2) v_to_pairs(sum[r] + i);
     }
     for (; key + keys <= n; key += keys) {
         FN(run_fetch)(soon, lines);
@@ -174,12 +182,19 @@ ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *co
     }
     FN(few_run_some)(sum, c, v, scale, step, p, key, n, dtype, width);
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
+        ATTN_UNROLL for (int i = 0; i < width && pairs; i += 2) v_from_pairs(sum[r] + i);
         ATTN_UNROLL for (int i = 0; i < width; i++) v_store(x[r] + c + i * VL, sum[r][i]);
     }
 }
 
-/* x += V^T P of n <= RUN_VALUES rows of V. scale: of codes, of the first key. 16 registers hold
- * twelve sums, or eight beside numbers that are widened: gcc keeps some of twelve in memory. */
+/* Most vectors of columns of V at a time. Of 32 registers 16 hold sums; of 16, twelve, or eight
+ * beside numbers that are widened: gcc keeps some of twelve in memory. */
+ATTN_INLINE int FN(run_widest)(const int32_t dtype)
+{
+    return VL == 16 ? 4 : dtype == FN(OWN) ? 3 : 2;
+}
+
+/* x += V^T P of n <= RUN_VALUES rows of V. scale: of codes, of the first key. */
 ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run,
                                        const char *const *v, const float *scale, const real *p,
                                        int64_t n, FN(run_soon) *soon, const int32_t dtype)
@@ -187,8 +202,9 @@ ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run
     const int64_t groups = run->v_groups, group = run->dv / groups;
     FN(run_soon) here = *soon;
     int64_t c = 0, next = group;
-    ATTN_UNROLL for (int width = dtype == FN(OWN) ? 3 : 2; width > 0; width--) {
-        for (; c + width * VL <= run->dv; c += width * VL) {
+    ATTN_UNROLL for (int width = FN(run_widest)(dtype); width > 0; width--) {
+        const bool fits = !attn_is_code(dtype) || group % (width * VL) == 0;
+        for (; fits && c + width * VL <= run->dv; c += width * VL) {
             if (attn_is_code(dtype) && c == next) {
                 next += group, scale++;
             }

@@ -33,6 +33,7 @@
 #define COLUMN_SUMS 12
 #define RUN_LANES 4
 #define RUN_DISTANCE 8192
+#define FEW_DISTANCE 8192
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps
@@ -67,13 +68,19 @@
     _mm256_zextps128_ps256(                                                               \
         _mm_add_ps(_mm_add_ps(_mm256_castps256_ps128(to), _mm256_castps256_ps128(a)),      \
                    _mm256_extractf128_ps(a, 1)))
-/* 16 bytes of each. */
-#define v_join_quads(a, b)                                                                       \
-    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)(a))), \
-                         _mm_loadu_ps((const float *)(const void *)(b)), 1)
-/* The first number of each pair of bf16 numbers, and the second one. */
-#define v_even_bf16(a) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 16))
-#define v_odd_bf16(a) _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)))
+/* 16 bytes from `byte` on of rows at[0] and at[4]. */
+#define v_join_quads(at, byte)                                                                 \
+    _mm256_insertf128_ps(                                                                      \
+        _mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)((at)[0] + (byte)))), \
+        _mm_loadu_ps((const float *)(const void *)((at)[4] + (byte))), 1)
+#define ONE_BY_QUADS(dtype) ((dtype) != ATTN_F16)
+/* x[0] and x[1]: the first and the second number of each pair. */
+ATTN_INLINE void v_split_bf16(vec *x, vec a)
+{
+    x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 16));
+    x[1] = _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)));
+}
+#define v_split(x, a, dtype) v_split_bf16(x, a)
 /* x[i] = element i from `byte` on of 8 rows, i < 16. */
 #define v_columns_f16 columns_f16
 ATTN_INLINE void columns_f16(vec *x, const char *const *row, int64_t byte)
@@ -164,7 +171,8 @@ ATTN_INLINE vec v_load_e4m3(const char *p)
                             _mm256_cmp_ps(v_abs(y), _mm256_set1_ps(480), _CMP_EQ_OQ));
 }
 /* 16 codes. */
-ATTN_INLINE void v_load_two_i4(vec *x, const char *p)
+#define v_load_two_i4 load_two_i4
+ATTN_INLINE void load_two_i4(vec *x, const char *p)
 {
     const __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)p),
                   high = _mm_set1_epi8((char)0xf0),

@@ -23,6 +23,8 @@
 #define HELD 4
 #define COLUMNS 4
 #define COLUMN_SUMS 24
+#define RUN_LANES 4
+#define FEW_DISTANCE 8192
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
@@ -73,11 +75,41 @@ ATTN_INLINE vec v_add_quads(vec to, vec x)
 #define v_join_f16(a, b) _mm512_cvtph_ps(v_join_halves(a, b))
 #define v_join_bf16(a, b) \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v_join_halves(a, b)), 16))
+#define v_quad(p) _mm_loadu_ps((const float *)(const void *)(p))
+/* 16 bytes from `byte` on of rows at[0], at[4], at[8] and at[12]. */
+#define v_join_quads join_quads
+ATTN_INLINE vec join_quads(const char *const *at, int64_t byte)
+{
+    const __m256 two =
+        _mm256_insertf128_ps(_mm256_castps128_ps256(v_quad(at[0] + byte)), v_quad(at[4] + byte), 1);
+    const vec three = _mm512_insertf32x4(_mm512_castps256_ps512(two), v_quad(at[8] + byte), 2);
+    return _mm512_insertf32x4(three, v_quad(at[12] + byte), 3);
+}
+#define RUN_BY_QUADS(dtype) ((dtype) != ATTN_F32)
+#define RUN_OWN false /* rows of f32 come from memory sooner one by one */
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \
     _mm512_castsi512_ps( \
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+/* x[0] and x[1]: the first and the second number of each pair. Numbers of f16 are converted where
+ * they are loaded, which takes no shuffle. */
+ATTN_INLINE void v_split_bf16(vec *x, vec a)
+{
+    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 16));
+    x[1] = _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000)));
+}
+ATTN_INLINE void v_split_f16(vec *x, vec a)
+{
+    static const uint16_t apart[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                       1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    uint16_t word[32];
+    i_store(word, _mm512_permutexvar_epi16(i_load(apart), _mm512_castps_si512(a)));
+    __asm__("" : "+m"(word)); /* or compilers take halves of the register by shuffles */
+    x[0] = v_load_f16(word), x[1] = v_load_f16(word + 16);
+}
+#define v_split(x, a, dtype) ((dtype) == ATTN_F16 ? v_split_f16(x, a) : v_split_bf16(x, a))
 #define v_store_f16(p, a) \
     _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
 /* 16 codes as numbers. */
@@ -140,6 +172,52 @@ ATTN_INLINE vec v_load_e4m3(const char *p)
     return _mm512_mask_mov_ps(
         y, _mm512_cmp_ps_mask(_mm512_abs_ps(y), _mm512_set1_ps(480), _CMP_EQ_OQ),
         _mm512_set1_ps(NAN));
+}
+/* 32 codes. */
+ATTN_INLINE void v_load_two_e4m3(vec *x, const char *p)
+{
+    const __m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    const __m512i code = _mm512_slli_epi16(_mm512_cvtepu8_epi16(codes), 8),
+                  none = _mm512_set1_epi16(0x3f80), /* all bits of an f16 that stands for NaN */
+                  size = _mm512_and_si512(_mm512_srli_epi16(code, 1), none),
+                  half = _mm512_ternarylogic_epi32(size, code, _mm512_set1_epi16((short)0x8000),
+                                                   0xf8); /* | x & y */
+    if (_mm512_cmpeq_epi16_mask(size, none) != 0) {
+        x[0] = v_load_e4m3(p), x[1] = v_load_e4m3(p + 16);
+        return;
+    }
+    x[0] = v_mul(_mm512_cvtph_ps(_mm512_castsi512_si256(half)), v_set1(256));
+    x[1] = v_mul(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)), v_set1(256));
+}
+/* Types whose pairs are loaded as two vectors, with less work than side by side: numbers 0, 2, 4 ..
+ * in the first one. */
+#define v_in_pairs(dtype) ((dtype) == ATTN_BF16 || (dtype) == ATTN_I4X2)
+ATTN_INLINE void v_load_pairs(vec *x, const char *p, const int32_t dtype)
+{
+    if (dtype == ATTN_BF16) {
+        v_split_bf16(x, v_load((const float *)(const void *)p));
+        return;
+    }
+    const vec number = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const __m512i two = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    x[0] = v_lanes_at(number, two); /* by four bits of each lane */
+    x[1] = v_lanes_at(number, _mm512_srli_epi32(two, 4));
+}
+/* x[0] x[1] side by side become pairs, and back. */
+ATTN_INLINE void v_to_pairs(vec *x)
+{
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const vec first = _mm512_permutex2var_ps(x[0], even, x[1]);
+    x[1] = _mm512_permutex2var_ps(x[0], _mm512_or_si512(even, _mm512_set1_epi32(1)), x[1]);
+    x[0] = first;
+}
+ATTN_INLINE void v_from_pairs(vec *x)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const vec first = _mm512_permutex2var_ps(x[0], low, x[1]);
+    x[1] = _mm512_permutex2var_ps(x[0], _mm512_or_si512(low, _mm512_set1_epi32(8)), x[1]);
+    x[0] = first;
 }
 /* a rounded to bf16, in upper halves, which is wrong for a NaN; the lower ones are left over. */
 ATTN_INLINE __m512i round_bf16(vec a)
