@@ -211,7 +211,7 @@
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, ...)                       \
     HELPED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, \
-                   ATTN_GRAD_LIGHT_THREADS(dtype, d), dtype, d, __VA_ARGS__)
+                   ATTN_GRAD_LIGHT_THREADS(d), dtype, d, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_ALIBI(name, ...) \
     ORDERED_KERNELS(alibi_##name, ATTN_CUDA_BACKWARD_SM90_ALIBI, PLAIN_ROOM, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_MASK(name, ...) \

@@ -63,7 +63,7 @@ attn_cuda_grad_rests attn_cuda_grad_rests_of(const attn_problem *problem,
     enum { LEAST_TILES = 16 };
     const attn_cuda_family family = kernel->family;
     const bool has_them =
-        kernel->dtype == ATTN_BF16 &&
+        kernel->dtype != ATTN_F32 &&
         (family == ATTN_CUDA_BACKWARD_SM90 || family == ATTN_CUDA_BACKWARD_SM90_LIGHT ||
          family == ATTN_CUDA_BACKWARD_SM90_ALIBI || family == ATTN_CUDA_BACKWARD_SM90_MASK ||
          family == ATTN_CUDA_BACKWARD_SM90_BIAS || family == ATTN_CUDA_BACKWARD_SM90_TABLES);

@@ -10,7 +10,7 @@
 #define ATTN_GRAD_CHUNK_UNITS (ATTN_GRAD_AHEAD_THREADS / 32)
 
 /* Threads of kernels with ALiBi and dropout: with a helper (kernel/backward/helper_sm90.cuh). */
-#define ATTN_GRAD_LIGHT_THREADS(dtype, d) ((dtype) == ATTN_BF16 && (d) == 64 ? 512 : 384)
+#define ATTN_GRAD_LIGHT_THREADS(d) ((d) == 64 ? 512 : 384)
 
 /* Items of keys that end late: their last rows are items of their own, rests, which are drawn when
  * no other item is left, long ones first, so that CTAs end together (kernel/backward/

@@ -13,7 +13,7 @@
         __VA_ARGS__(a);                                                                          \
     }
 #define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, step, stages, stays)           \
-    KERNEL(name##_ordered, (ATTN_GRAD_LIGHT_THREADS(dtype, d)), 1,              \
+    KERNEL(name##_ordered, ATTN_GRAD_LIGHT_THREADS(d), 1,                       \
            ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_LIGHT, stays>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages, GRAD_LIGHT>>)
 #include "cuda/kernels.inc"

@@ -53,11 +53,15 @@ __device__ __forceinline__ void pack_weights(const float (&p)[N], uint32_t (&pac
     }
 }
 
-/* Adds to a thread's sums of P of its two keys, of ROWS rows from FROM on: what dropout keeps, if
- * it is on, and a number too small for a sum where a P is not 0. */
-template <int FROM, int ROWS, int N>
-__device__ __forceinline__ void note_weights(const float (&p)[N], bool drops)
+/* Adds to a thread's sums of P of its two keys, of ROWS rows from FROM on, unless they are enough
+ * or not asked for: what dropout keeps, if it is on, and a number too small for a sum where a P is
+ * not 0. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void note_weights(const float (&p)[N], bool drops, bool enough)
 {
+    if (BF16 || enough) {
+        return;
+    }
     uint32_t any[2] = {};
     float sum[2] = {};
 #pragma unroll
@@ -92,13 +96,14 @@ __device__ __forceinline__ void drop_gradients(float (&dp)[N], const uint32_t (&
 }
 
 /* Computes and packs dS^T = |s| (dP^T - delta) of ROWS rows from FROM on. FIRST: that dP^T begins
- * with. */
+ * with. unit: as score_gradient() has it. */
 template <bool BF16, int FROM, int ROWS, int FIRST, int N, int M>
 __device__ __forceinline__ void pack_absolute(const float (&s)[N], const float (&dp)[M],
-                                              uint32_t delta, uint32_t (&ds)[N / 2])
+                                              uint32_t delta, float unit, uint32_t (&ds)[N / 2])
 {
-    pack_gradients<BF16, FROM, ROWS>(
-        delta, ds, [&](int e, float base) { return fabsf(s[e]) * (dp[e - FIRST / 2] - base); });
+    pack_gradients<BF16, FROM, ROWS>(delta, ds, [&](int e, float base) {
+        return score_gradient<BF16>(fabsf(s[e]), dp[e - FIRST / 2], base, unit);
+    });
 }
 
 /* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where

@@ -25,7 +25,7 @@ store_item(const attn_cuda_backward_params &a, const GradMemory<S> &memory, cons
         weights = shared_terms(0);
     }
     float terms[4] = {sizes.x, sizes.y, weights.x, weights.y};
-    if (leave_sums(a, o, sums) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
+    if (leave_sums(a, o, sums, terms) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
         return end_queries<S>(a, o, group);
     }
     if (HIDES && a.hides_keys) {

@@ -44,30 +44,43 @@ __device__ __forceinline__ void give_space()
     ptx::barrier_arrive(SPACE + 1, 256);
 }
 
-/* Finds the bits of tile n, a word of each thread after the other. */
+/* A thread's part of a tile, as number `thread` of a warpgroup has it. */
+template <class S>
+__device__ __forceinline__ StepTile helped_tile(const attn_cuda_backward_params &a,
+                                                const OrderedItem &o, const TileWalk &at, int group)
+{
+    const int lane = thread_number() % 32, warp = thread_number() / 32 % 4;
+    return {a,
+            o.item.sequence,
+            o.first_head + at.head,
+            (int)o.item.first + 64 * group + 16 * warp + lane / 4,
+            at.tile * S::STEP + lane % 4 * 2,
+            0,
+            o.band,
+            false};
+}
+
+/* Finds the bits of tile n, both words of each thread of a warpgroup after the other's. */
 template <class S>
 __device__ __forceinline__ void find_bits(const attn_cuda_backward_params &a, const OrderedItem &o,
                                           const TileWalk &at, uint32_t n)
 {
     static_assert(S::STEP == 128, "two words of each thread of a warpgroup");
-    const int lane = thread_number() % 32, warp = thread_number() / 32 % 4;
-    const uint32_t to = bits_at(n) + (32 * warp + lane) * 8;
+    uint4 call = {};
+    const bool on = a.grads.problem.dropout.on,
+               even = on && helped_tile<S>(a, o, at, 0).first_call(call);
 #pragma unroll 1
-    for (int i = 0; i < 4; i++) {
-        const int group = i / 2, half = i % 2;
-        uint32_t word[1] = {0};
-        const StepTile tile = {a,
-                               o.item.sequence,
-                               o.first_head + at.head,
-                               (int)o.item.first + 64 * group + 16 * warp + lane / 4,
-                               at.tile * S::STEP + 64 * half + lane % 4 * 2,
-                               0,
-                               o.band,
-                               false};
-        tile.find_dropped(word);
-        ptx::store_shared_4(to + 1024 * group + 4 * half, __uint_as_float(word[0]));
+    for (int group = 0; group < 2; group++, call.x += attn_dropout_keys(64)) {
+        uint32_t words[2] = {};
+        if (even) {
+            helped_tile<S>(a, o, at, group).find_of_calls(call, words);
+        } else if (on) {
+            helped_tile<S>(a, o, at, group).find_one_by_one(words);
+        }
+        ptx::store_shared_8(bits_at(n) + (128 * group + thread_number() % 128) * 8, words[0],
+                            words[1]);
         __syncwarp();
-        if (lane == 0 && half == 1) {
+        if (thread_number() % 32 == 0) {
             ptx::mbarrier_arrive(bits_full(n) + 16 * group);
         }
     }
@@ -90,7 +103,6 @@ __device__ __forceinline__ bool help(const attn_cuda_backward_params &a,
 {
     ptx::mbarrier_wait(memory.keys_full(), odd);
     const uint32_t end = o.end();
-    const bool last = o.last;
     uint32_t n = o.from;
     TileWalk at(o.blocks);
     if (n < end) {
@@ -124,6 +136,7 @@ __device__ __forceinline__ bool help(const attn_cuda_backward_params &a,
             ptx::mbarrier_arrive(memory.done(n));
         }
     }
+    const bool last = o.last;
     __syncwarp();
     if (thread_number() % 32 == 0) {
         ptx::mbarrier_arrive(memory.keys_empty());

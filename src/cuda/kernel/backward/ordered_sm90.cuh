@@ -41,6 +41,7 @@ template <class S> struct OrderedGroup {
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
     float2 own_sizes = {0, 0};
+    bool enough = false;                          /* note_scores() */
     int bad_values = 0;                           /* LATE: what give_values said */
     uint32_t drop[S::STEP / 64] = {};             /* of the tile to come (steps_sm90.cuh) */
     uint32_t shown[S::MASKED ? S::STEP / 64 : 1]; /* what the mask shows of it (read_bits) */
@@ -105,8 +106,8 @@ template <class S> struct OrderedGroup {
                       FIRST = FROM / AT_ONCE * AT_ONCE;
         if constexpr (S::LIGHT) {
             pack_weights<S::BF16, FROM, PART>(s, p[AT], drops());
-            if constexpr (!S::BF16 && EARLY) {
-                note_weights<FROM, PART>(s, a.grads.problem.dropout.on);
+            if constexpr (EARLY) {
+                note_weights<S::BF16, FROM, PART>(s, drops(), enough);
             }
         } else if constexpr (!S::STEPPED) {
             pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
@@ -120,11 +121,11 @@ template <class S> struct OrderedGroup {
         if constexpr (FROM > 0) {
             wgmma::keep(p[BEFORE], n);
         }
-        if constexpr (S::LIGHT && S::BF16) {
+        if constexpr (S::LIGHT && (S::BF16 || S::HELPED)) {
             if (drops()) {
                 drop_gradients<FROM, PART, FIRST>(dp, drop);
             }
-            pack_absolute<S::BF16, FROM, PART, FIRST>(s, dp, delta, sums.ds);
+            pack_absolute<S::BF16, FROM, PART, FIRST>(s, dp, delta, a.kept * o.unit, sums.ds);
         } else if (S::DROPS && drops()) {
             pack_step_scores<S::BF16, FROM, PART, S::LIGHT && !S::TABLED && !S::BF16>(
                 s, dp, S::OUTSIDE ? 1 : a.kept * o.unit, delta, sums.ds);
@@ -230,9 +231,7 @@ template <class S> struct OrderedGroup {
             const StepTile steps = steps_of(n);
             steps.find_dropped(drop);
             steps.weigh_lightly<S::BF16, S::TABLED, 0, N>(s, lse, slope(n), drop);
-            if constexpr (!S::BF16) {
-                note_weights<0, N>(s, a.grads.problem.dropout.on);
-            }
+            note_weights<S::BF16, 0, N>(s, drops(), enough);
             wgmma::hold(s); /* without this ptxas spills */
         }
         if (!S::HELPED && n > first_tile()) {
@@ -250,10 +249,12 @@ template <class S> struct OrderedGroup {
             const uint32_t delta = memory.statistics(n) + lane % 4 * 8 + N * 4;
             const StepTile steps = steps_of(n);
             steps.weigh_lightly<S::BF16, S::TABLED, N / 2, N / 4>(s, lse, slope(n), drop);
+            note_weights<S::BF16, 0, N / 2>(s, drops(), enough);
             differentiate<0>(dp, delta, d_o, n);
             wgmma::fence();
             issue_scores<S, AT_ONCE, 0, N>(dp, values, d_o + AT_ONCE * 128);
             steps.weigh_lightly<S::BF16, S::TABLED, 3 * N / 4, N / 4>(s, lse, slope(n), drop);
+            note_weights<S::BF16, N / 2, N / 2>(s, drops(), enough);
             differentiate<N - AT_ONCE>(dp, delta, d_o, n);
         }
         if constexpr (EARLY && S::DROPS) {
@@ -316,7 +317,7 @@ template <class S> struct OrderedGroup {
             read_mask(memory, n + 1, shown);
         }
         if constexpr (!S::BF16) {
-            add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
+            note_scores<S>(a, o.item, sums.ds, sizes(), enough);
         }
         wgmma::wait<1>(); /* dQ, and S^T of the next tile */
         if constexpr (S::HELPED) {

@@ -9,9 +9,9 @@
  *
  * A number below 2^-14 is then off by at most 2^-25, and n of them cost no more than a key's other
  * roundings, 2^-11 of its terms, if its terms add up to n 2^-14. The kernels add up those of each
- * key, and blocks with a key of smaller sums are noted. From 256 terms on 16 times their root is
- * asked for: roundings go either way. Rows have |dO_i| times the largest |O_i| for such a sum, or
- * times their own |O_i|, if a sink or dropout may leave them light keys alone.
+ * key until they are enough, and blocks with a key of smaller sums are noted. From 256 terms on 16
+ * times their root is asked for: roundings go either way. Rows have |dO_i| times the largest |O_i|
+ * for such a sum, or times their own |O_i|, if a sink or dropout may leave them light keys alone.
  * Softcap multiplies each dS by its derivative. So a row's size is also multiplied by a lower bound
  * of the sum of P times the derivative: half of 1 - capped, where capped sums P (1 - derivative) of
  * the elements whose derivative is below 1/2.
@@ -25,6 +25,7 @@
 #include "cuda/backward/params.h"
 #include "cuda/kernel/backward/items.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"
+#include <float.h>
 
 /* Exponents: of the factor of P; of what the largest |dO_i| becomes. */
 enum { LIFT = 15, PEAK = 9 };
@@ -216,6 +217,30 @@ __device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
         }
     }
     return false;
+}
+
+/* Adds |dS| of a tile to a thread's sums of them, unless those of the warp's keys, and of P, are
+ * enough already, whatever comes. With any steps there is no register to say so. All lanes. */
+template <class S, int N>
+__device__ __forceinline__ void note_scores(const attn_cuda_backward_params &a,
+                                            const GradItem &item, const uint32_t (&ds)[N],
+                                            float2 &scores, bool &enough)
+{
+    const attn_problem &p = a.grads.problem;
+    if (enough) {
+        return;
+    }
+    add_terms(scores, packed_sizes(ds, 0), packed_sizes(ds, 1));
+    if constexpr (!S::STEPPED) {
+        const float least = least_sum((float)(item.sequence.nq_used * p.group));
+        bool own = scores.x >= least && scores.y >= least;
+        if constexpr (S::DROPS) {
+            const float2 weights = shared_terms(0);
+            const float least_weight = p.dropout.on ? least : FLT_MIN;
+            own = own && weights.x >= least_weight && weights.y >= least_weight;
+        }
+        enough = __all_sync(~0u, own);
+    }
 }
 
 /* Whether key `key` of the item or the key 8 behind has P or dS that are too small, by a thread's

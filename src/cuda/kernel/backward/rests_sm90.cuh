@@ -37,18 +37,27 @@ __device__ __forceinline__ void begin_sums(const attn_cuda_backward_params &a, c
     sums.hold_all();
 }
 
-/* Leaves the sums of a part to the rest. Returns whether the item is such a part. Both
- * warpgroups. */
+/* Leaves the sums of a part to the rest. Returns whether the item is such a part. terms: further
+ * sums, which the rest adds at its end (range_sm90.cuh). Both warpgroups. */
 template <class S>
 __device__ __forceinline__ bool leave_sums(const attn_cuda_backward_params &a, const OrderedItem &o,
-                                           const KeySums<S> &sums)
+                                           const KeySums<S> &sums, float (&terms)[4])
 {
-    if (!S::RESTS || o.part != GRAD_AHEAD) {
+    if (!S::RESTS || o.part == GRAD_WHOLE) {
         return false;
     }
     float4 *const at = stored_sums<S>(a, o);
+    if (o.part == GRAD_REST) {
+        if constexpr (!S::BF16) {
+            add_stored(terms, at + 2 * STORED_EACH<S>);
+        }
+        return false;
+    }
     store_added(at, sums.dk);
     store_added(at + STORED_EACH<S>, sums.dv);
+    if constexpr (!S::BF16) {
+        store_added(at + 2 * STORED_EACH<S>, terms);
+    }
     publish_sums(a, o, 1);
     return true;
 }

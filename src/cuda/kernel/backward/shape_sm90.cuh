@@ -52,10 +52,10 @@ struct GradShape {
                           MASKED = STEPS == GRAD_MASKED, BIASED = STEPS == GRAD_BIASED,
                           TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED, STAYS = STAYS_,
                           WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED,
-                          OUTSIDE = LIGHT && BF16, /* the factor of dropout is not in dS */
-        RESTS = BF16 && !STEPPED,                  /* items.rests */
-        FOLLOWS = BF16 && (STAYS || WIDE),         /* delta, beside whose launch it may begin */
-        HELPED = STEPS == GRAD_LIGHT && BF16 && STEP_ == 128; /* helper_sm90.cuh */
+                          OUTSIDE = LIGHT && BF16,    /* the factor of dropout is not in dS */
+        RESTS = !STEPPED,                             /* items.rests */
+        FOLLOWS = BF16 && (STAYS || WIDE),            /* delta, beside whose launch it may begin */
+        HELPED = STEPS == GRAD_LIGHT && STEP_ == 128; /* helper_sm90.cuh */
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = FIXED_,
                          KEYS = WIDE ? 2 * FIXED : FIXED, /* of an item; wide: of two CTAs */
         BOX = ATTN_GRAD_BOX, COLUMNS = WIDE ? D / 2 : D;  /* of a warpgroup's sums of dK and dV */

@@ -10,6 +10,7 @@
 #include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/backward/tables_sm90.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
+#include "cuda/kernel/rows/kept_sm90.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
@@ -46,37 +47,50 @@ struct StepTile : ScoreTile {
         return bits;
     }
 
+    /* The counter of the lane's first call of Philox for find_dropped(). False: positions begin
+     * anywhere. */
+    __device__ __forceinline__ bool first_call(uint4 &at) const
+    {
+        const attn_problem &p = a.grads.problem;
+        const bool odd = ptx::thread() / 4 % 2;
+        const uint64_t stream = p.dropout.offset +
+                                (uint64_t)(uint32_t)sequence.index * (uint32_t)p.heads +
+                                (uint32_t)head;
+        at = {attn_dropout_keys((uint32_t)key), attn_dropout_rows((uint32_t)row) + odd,
+              (uint32_t)stream, (uint32_t)(stream >> 32)};
+        if (a.has_origins) {
+            const DropoutRow first(p, sequence, head, 0);
+            at.x += first.counter().x, at.y += first.counter().y;
+            return first.even();
+        }
+        return true;
+    }
     /* Finds the positions that dropout drops: bit drop_bit(e) of word e / 32 for element e. A call
      * of Philox is for two neighbouring keys, which two lanes have. So one of them calls it for the
      * even rows, one for the odd rows, and they exchange what it says. All lanes of the warp. */
     template <int WORDS>
     __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
     {
-        const attn_problem &p = a.grads.problem;
-        if (!p.dropout.on) {
+        uint4 at;
+        if (!a.grads.problem.dropout.on) {
             return;
         }
-        const bool odd = ptx::thread() / 4 % 2;
-        const uint64_t stream = p.dropout.offset +
-                                (uint64_t)(uint32_t)sequence.index * (uint32_t)p.heads +
-                                (uint32_t)head;
-        uint4 at = {attn_dropout_keys((uint32_t)key), attn_dropout_rows((uint32_t)row) + odd,
-                    (uint32_t)stream, (uint32_t)(stream >> 32)};
-        if (a.has_origins) {
-            const DropoutRow first(p, sequence, head, 0);
-            if (!first.even()) {
-                return find_one_by_one(words);
-            }
-            at.x += first.counter().x, at.y += first.counter().y;
+        if (first_call(at)) {
+            find_of_calls(at, words);
+        } else {
+            find_one_by_one(words);
         }
+    }
+    template <int WORDS>
+    __device__ __forceinline__ void find_of_calls(const uint4 &first,
+                                                  uint32_t (&words)[WORDS]) const
+    {
+        uint32_t kept[WORDS];
+        find_kept(a.dropout, a.grads.problem.dropout.limit, first, kept);
+        const uint32_t which = ptx::thread() / 4 % 2 ? 0x3276 : 0x5410;
 #pragma unroll
-        for (uint32_t &word : words) {
-            uint32_t kept = 0;
-#pragma unroll
-            for (int i = 0; i < 4; i++, at.y += 8) { /* side by side, which hides latency */
-                push_kept(a.dropout, at, kept);
-            }
-            word = ~ptx::permute(kept, __shfl_xor_sync(~0u, kept, 4), odd ? 0x3276 : 0x5410);
+        for (int i = 0; i < WORDS; i++) {
+            words[i] = ~ptx::permute(kept[i], __shfl_xor_sync(~0u, kept[i], 4), which);
         }
     }
     /* The same where positions begin anywhere. */

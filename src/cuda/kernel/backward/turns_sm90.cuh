@@ -79,6 +79,13 @@ __device__ __forceinline__ GradBlocks band_blocks(const attn_band &band, int fir
     return {tile, first < last && lo < hi ? (hi + S::STEP - 1) / S::STEP - tile : 0};
 }
 
+/* OrderedItem.unit. Found ahead of all that takes a loader's registers. */
+template <class S>
+__device__ __forceinline__ float item_unit(const attn_cuda_backward_params &a, const GradItem &item)
+{
+    return S::OUTSIDE ? 1 / a.kept : score_unit<S::BF16>(a, item.sequence.index, item.head);
+}
+
 /* What follows from the rest of an item. Wide: the CTA's own keys. */
 template <class S>
 __device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, OrderedItem &o)
@@ -88,7 +95,6 @@ __device__ __forceinline__ void finish_item(const attn_cuda_backward_params &a, 
         o.key_place = 2 * o.key_place + cluster::rank();
     }
     o.all = (uint32_t)o.blocks.all();
-    o.unit = S::OUTSIDE ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
 }
 
 /* Makes of an item the part ahead of its rest, if it has one, or the rest. head: the number of its
@@ -122,6 +128,7 @@ __device__ __forceinline__ void move_item(const attn_cuda_backward_params &a, Or
     o.item.sequence.index = o.item.sequence.tensor = place.sequence;
     o.item.head = place.head;
     o.item.first = place.first;
+    o.unit = item_unit<S>(a, o.item);
     o.first_head = place.head * group;
     o.blocks = band_blocks<S>(a.band, place.first);
     o.before = band_blocks<S>(a.band, place.first + S::KEYS);
@@ -152,6 +159,7 @@ __device__ __forceinline__ void find_item(const attn_cuda_backward_params &a, Or
         o.key_place = grad_key_place(p, a.items, o.item, a.key_slots);
     }
     o.first_head = (int)(o.item.head * p.group + o.item.share * heads);
+    o.unit = item_unit<S>(a, o.item);
     GradItem before = o.item;
     before.first += S::KEYS;
     o.band = attn_mask_band(&p, &o.item.sequence);

@@ -367,7 +367,7 @@ template <class S> struct WideGroup {
     __device__ __forceinline__ void store()
     {
         float terms[4] = {sizes.x, sizes.y, 0, 0};
-        if (leave_sums(a, o, sums) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
+        if (leave_sums(a, o, sums, terms) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
             return;
         }
         if (a.hides_keys) {
