@@ -19,6 +19,7 @@ template <class S> struct FewRows {
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
     float q_unit[S::TILES][2]; /* of rows of Q as f16 (Codes::HALVES) */
+    float v_times = 1;         /* O is in units of 1 / v_times, a power of two (Codes::HALVES) */
     bool halves = false;       /* Q is f16 */
     uint32_t q_at;             /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
@@ -39,6 +40,12 @@ template <class S> struct FewRows {
     __device__ __forceinline__ float unit(int t, int r) const
     {
         return S::Codes::HALVES ? q_unit[t][r] : S::Codes::UNIT;
+    }
+    /* The unit of O. */
+    __device__ __forceinline__ float o_unit() const
+    {
+        return S::Codes::HALVES ? __uint_as_float((254u << 23) - __float_as_uint(v_times))
+                                : S::Codes::UNIT;
     }
     /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
     __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -175,6 +182,7 @@ template <class S> struct FewRows {
 
     __device__ __forceinline__ void clear()
     {
+        v_times = 1;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
 #pragma unroll
@@ -185,6 +193,19 @@ template <class S> struct FewRows {
             for (int r = 0; r < 2; r++) {
                 base[t][r] = NO_BASE, m[t][r] = -INFINITY;
                 l[t][r] = shift[t][r] = 0;
+            }
+        }
+    }
+
+    /* Makes the unit of O smaller by a power of two. */
+    __device__ __forceinline__ void scale_sums(float times)
+    {
+        v_times *= times;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int i = 0; i < 8 * S::UNITS; i++) {
+                o[t][i / 8][i / 4 % 2][i % 4] *= times;
             }
         }
     }
@@ -206,6 +227,7 @@ template <class S> struct FewRows {
     __device__ __forceinline__ void leave(unsigned char *shared, int rows)
     {
         const int lane = few_lane();
+        const float unit = o_unit();
         float *sums = (float *)shared;
         float4 *states = (float4 *)(shared + S::SUMS);
 #pragma unroll
@@ -218,8 +240,7 @@ template <class S> struct FewRows {
                 float sum = l[t][r];
 #pragma unroll
                 for (int i = 0; i < 4 * S::UNITS; i++) {
-                    const float x =
-                        fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], S::Codes::UNIT, of_all);
+                    const float x = fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], unit, of_all);
                     sum = fmaf(x, 0, sum);
                     if (row < rows) {
                         sums[row * S::APART + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;
