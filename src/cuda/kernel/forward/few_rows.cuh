@@ -12,11 +12,6 @@ __device__ __forceinline__ int few_lane()
     return ptx::opaque(threadIdx.x % 32);
 }
 
-/* A lane's columns of rows of Q: of row lane / 4 of 8, 8 (lane % 4) + .. of each 32. */
-template <class S> struct FewQ {
-    uint4 of[S::TILES][S::UNITS];
-};
-
 template <class S> struct FewRows {
     uint32_t q[S::TILES][S::UNITS][4]; /* by Codes::pair_column */
     float o[S::TILES][S::UNITS][2][4];
@@ -74,54 +69,52 @@ template <class S> struct FewRows {
         __syncthreads();
     }
 
-    __device__ __forceinline__ FewQ<S> fetch_q(const attn_cuda_codes_params &c,
-                                               const FewItem &item) const
+    /* The lane's pieces of rows of Q: t -> u -> those of 8 rows, of 32 columns. row(r): where row r
+     * begins. */
+    template <class Row>
+    static __device__ __forceinline__ auto pieces_of(const attn_cuda_codes_params &c,
+                                                     const FewItem &item, const Row &row)
     {
-        const attn_cuda_place &place = c.forward.few.q;
-        return fetch_q(c, item, [&](int r) {
+        const int lane = few_lane();
+        const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
+        return [=, &item](int t) {
+            const int r = 8 * t + lane / 4;
+            const char *from = row(r) + 16 * (lane % 4);
+            const bool used = r < item.rows;
+            return [=](int u) {
+                return used && 32 * u + 8 * (lane % 4) < columns ? *(const uint4 *)(from + 64 * u)
+                                                                 : make_uint4(0, 0, 0, 0);
+            };
+        };
+    }
+    static __device__ __forceinline__ auto pieces(const attn_cuda_codes_params &c,
+                                                  const FewItem &item)
+    {
+        return pieces_of(c, item, [&c, &item](int r) {
+            const attn_cuda_place &place = c.forward.few.q;
             return place.data + item.sequence.tensor * place.batch + item.query(c, r) * place.row +
                    item.head(c, r) * place.head;
         });
     }
-    /* The same from shared memory: rows of an item to which the CTA goes on. */
+    /* Takes rows of an item to which the CTA goes on from shared memory. */
     __device__ __forceinline__ void take_q(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
     {
-        set_q(fetch_q(c, item, [&](int r) {
+        set_q(pieces_of(c, item, [shared](int r) {
             return (const char *)shared + r / S::Q_ROWS * S::WARP + S::PLACES_AT +
                    r % S::Q_ROWS * S::Q_ROW;
         }));
     }
-    /* row(r): where row r begins. */
-    template <class Row>
-    static __device__ __forceinline__ FewQ<S> fetch_q(const attn_cuda_codes_params &c,
-                                                      const FewItem &item, const Row &row)
-    {
-        const int lane = few_lane();
-        const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
-        FewQ<S> q;
-#pragma unroll
-        for (int t = 0; t < S::TILES; t++) {
-            const int r = 8 * t + lane / 4;
-            const char *from = row(r) + 16 * (lane % 4);
-#pragma unroll
-            for (int u = 0; u < S::UNITS; u++) {
-                q.of[t][u] = r < item.rows && 32 * u + 8 * (lane % 4) < columns
-                                 ? *(const uint4 *)(from + 64 * u)
-                                 : make_uint4(0, 0, 0, 0);
-            }
-        }
-        return q;
-    }
-    /* Makes operands of rows of Q. */
-    __device__ __forceinline__ void set_q(const FewQ<S> &from)
+    /* Makes operands of pieces. */
+    template <class Pieces> __device__ __forceinline__ void set_q(const Pieces &pieces)
     {
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
+            const auto piece = pieces(t);
             float sum = 0, most = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
-                const uint4 x = from.of[t][u];
+                const uint4 x = piece(u);
                 const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
                 for (int i = 0; i < 4; i++) {

@@ -22,14 +22,20 @@ __device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, const FewTile<
     loader.clear(loader.shared, S::PLACES_AT);
     loader.begin();
     if constexpr (!S::ANY) {
-        const FewQ<S> q = tile.rows.fetch_q(loader.c, loader.item);
+        static_assert(S::TILES == 1, "registers hold no more pieces");
+        const auto piece = tile.rows.pieces(loader.c, loader.item)(0);
+        uint4 q[S::UNITS];
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            q[u] = piece(u);
+        }
         __syncwarp();
 #pragma unroll
         for (int n = 0; n < S::STAGES - 1; n++) {
             loader.load(n);
             ptx::copy_async_commit();
         }
-        tile.rows.set_q(q);
+        tile.rows.set_q([&](int) { return [&](int u) { return q[u]; }; });
     }
 }
 
@@ -51,7 +57,7 @@ __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S>
             if constexpr (S::SHARED) {
                 tile.rows.share_q(loader.c, loader.item);
             } else {
-                tile.rows.set_q(tile.rows.fetch_q(loader.c, loader.item));
+                tile.rows.set_q(tile.rows.pieces(loader.c, loader.item));
             }
         }
         if (!S::ANY || n >= 0) {
