@@ -35,7 +35,7 @@ double inputs_normal(uint64_t bits);
  *   normal   N(0, 1)
  *   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001), variance 100 (FlashAttention-3,
  *            arXiv 2407.08608, table 3)
- *   uniform  [-1, 1)
+ *   uniform  [-1, 1); scales of V as those of K, none of them far from the others
  *   large    Q and K 20 N(0, 1), so that scores reach the thousands with the default scale;
  *            V N(0, 1)
  *   equal    Q and K 0.5 everywhere, so that all scores are equal; V N(0, 1)

@@ -195,7 +195,8 @@ static void make_keys(struct maker *maker, attn_tensor *t, attn_tensor *scale, a
         strchr(spec->kv_scale, 'b') ? count : 1, strchr(spec->kv_scale, 'k') ? rows : 1,
         strchr(spec->kv_scale, 'h') ? spec->hkv : 1,
         spec->kv_group > 0 ? columns / spec->kv_group : 1, spec->kv_scale_dtype);
-    make_input(maker, scale, shape, ROLE_ROW, v ? INPUTS_V_SCALE : INPUTS_K_SCALE);
+    const bool far = v && spec->inputs != INPUTS_UNIFORM;
+    make_input(maker, scale, shape, ROLE_ROW, far ? INPUTS_V_SCALE : INPUTS_K_SCALE);
     if (spec->kv_shift) {
         make_input(maker, shift, shape, ROLE_ROW, v ? INPUTS_V_SHIFT : INPUTS_K_SHIFT);
     }

@@ -19,6 +19,7 @@ template <class S> struct FewRows {
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
     float q_unit[S::TILES][2]; /* of rows of Q as f16 (Codes::HALVES) */
+    float v_times = 1;         /* O is in units of 1 / v_times, a power of two (Codes::HALVES) */
     bool halves = false;       /* Q is f16 */
     uint32_t q_at;             /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
@@ -39,6 +40,12 @@ template <class S> struct FewRows {
     __device__ __forceinline__ float unit(int t, int r) const
     {
         return S::Codes::HALVES ? q_unit[t][r] : S::Codes::UNIT;
+    }
+    /* The unit of O. */
+    __device__ __forceinline__ float o_unit() const
+    {
+        return S::Codes::HALVES ? __uint_as_float((254u << 23) - __float_as_uint(v_times))
+                                : S::Codes::UNIT;
     }
     /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
     __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -62,41 +69,52 @@ template <class S> struct FewRows {
         __syncthreads();
     }
 
-    __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
+    /* The lane's pieces of rows of Q: t -> u -> those of 8 rows, of 32 columns. row(r): where row r
+     * begins. */
+    template <class Row>
+    static __device__ __forceinline__ auto pieces_of(const attn_cuda_codes_params &c,
+                                                     const FewItem &item, const Row &row)
     {
-        const attn_cuda_place &place = c.forward.few.q;
-        load_q(c, item, [&](int r) {
+        const int lane = few_lane();
+        const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
+        return [=, &item](int t) {
+            const int r = 8 * t + lane / 4;
+            const char *from = row(r) + 16 * (lane % 4);
+            const bool used = r < item.rows;
+            return [=](int u) {
+                return used && 32 * u + 8 * (lane % 4) < columns ? *(const uint4 *)(from + 64 * u)
+                                                                 : make_uint4(0, 0, 0, 0);
+            };
+        };
+    }
+    static __device__ __forceinline__ auto pieces(const attn_cuda_codes_params &c,
+                                                  const FewItem &item)
+    {
+        return pieces_of(c, item, [&c, &item](int r) {
+            const attn_cuda_place &place = c.forward.few.q;
             return place.data + item.sequence.tensor * place.batch + item.query(c, r) * place.row +
                    item.head(c, r) * place.head;
         });
     }
-    /* The same from shared memory: rows of an item to which the CTA goes on. */
+    /* Takes rows of an item to which the CTA goes on from shared memory. */
     __device__ __forceinline__ void take_q(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
     {
-        load_q(c, item, [&](int r) {
+        set_q(pieces_of(c, item, [shared](int r) {
             return (const char *)shared + r / S::Q_ROWS * S::WARP + S::PLACES_AT +
                    r % S::Q_ROWS * S::Q_ROW;
-        });
+        }));
     }
-    /* row(r): where row r begins. */
-    template <class Row>
-    __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item,
-                                           const Row &row)
+    /* Makes operands of pieces. */
+    template <class Pieces> __device__ __forceinline__ void set_q(const Pieces &pieces)
     {
-        const int lane = few_lane();
-        const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
-            const int r = 8 * t + lane / 4;
-            const char *from = row(r) + 16 * (lane % 4);
+            const auto piece = pieces(t);
             float sum = 0, most = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
-                uint4 x = make_uint4(0, 0, 0, 0);
-                if (r < item.rows && 32 * u + 8 * (lane % 4) < columns) {
-                    x = *(const uint4 *)(from + 64 * u);
-                }
+                const uint4 x = piece(u);
                 const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
@@ -175,6 +193,7 @@ template <class S> struct FewRows {
 
     __device__ __forceinline__ void clear()
     {
+        v_times = 1;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
 #pragma unroll
@@ -185,6 +204,19 @@ template <class S> struct FewRows {
             for (int r = 0; r < 2; r++) {
                 base[t][r] = NO_BASE, m[t][r] = -INFINITY;
                 l[t][r] = shift[t][r] = 0;
+            }
+        }
+    }
+
+    /* Makes the unit of O smaller by a power of two. */
+    __device__ __forceinline__ void scale_sums(float times)
+    {
+        v_times *= times;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int i = 0; i < 8 * S::UNITS; i++) {
+                o[t][i / 8][i / 4 % 2][i % 4] *= times;
             }
         }
     }
@@ -206,6 +238,7 @@ template <class S> struct FewRows {
     __device__ __forceinline__ void leave(unsigned char *shared, int rows)
     {
         const int lane = few_lane();
+        const float unit = o_unit();
         float *sums = (float *)shared;
         float4 *states = (float4 *)(shared + S::SUMS);
 #pragma unroll
@@ -218,8 +251,7 @@ template <class S> struct FewRows {
                 float sum = l[t][r];
 #pragma unroll
                 for (int i = 0; i < 4 * S::UNITS; i++) {
-                    const float x =
-                        fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], S::Codes::UNIT, of_all);
+                    const float x = fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], unit, of_all);
                     sum = fmaf(x, 0, sum);
                     if (row < rows) {
                         sums[row * S::APART + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;

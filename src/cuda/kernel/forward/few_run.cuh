@@ -12,17 +12,36 @@
 #include "cuda/kernel/forward/few_tile.cuh"
 #include <type_traits>
 
-/* Prepares for an item's tiles, number 1 - STAGES and those after it. */
+/* Prepares for an item's tiles. Without ANY it starts the copies of the first ones, and brings Q,
+ * which is asked for before them, since a load waits behind all copies ahead of it. Operands are
+ * made of it while tiles come. */
 template <class S>
 __device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, const FewTile<S> &tile)
 {
     tile.rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
     loader.begin();
+    if constexpr (!S::ANY) {
+        static_assert(S::TILES == 1, "registers hold no more pieces");
+        const auto piece = tile.rows.pieces(loader.c, loader.item)(0);
+        uint4 q[S::UNITS];
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            q[u] = piece(u);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < S::STAGES - 1; n++) {
+            loader.load(n);
+            ptx::copy_async_commit();
+        }
+        tile.rows.set_q([&](int) { return [&](int u) { return q[u]; }; });
+    }
 }
 
-/* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none. first: number of
- * the item's first tile; ends(n): behind the n-th tile. */
+/* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none: ANY begins with
+ * S::BEGIN, as registers are too few for two places that load. first: number of the item's first
+ * tile; ends(n): behind the n-th tile. */
 template <class S, class Ends>
 __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile, int n,
                                           int end, int first, const Ends &ends)
@@ -34,17 +53,17 @@ __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S>
         __syncwarp();
         loader.load(next);
         ptx::copy_async_commit();
-        if (next == 0) { /* behind the first keys, which take longer */
+        if (S::ANY && next == 0) { /* behind the first keys, which take longer */
             if constexpr (S::SHARED) {
                 tile.rows.share_q(loader.c, loader.item);
             } else {
-                tile.rows.load_q(loader.c, loader.item);
+                tile.rows.set_q(tile.rows.pieces(loader.c, loader.item));
             }
         }
-        if (n >= 0) {
+        if (!S::ANY || n >= 0) {
             tile.add(loader.stage(n), loader.item.blocks.last - (n - first));
         }
-        if (n >= 0) {
+        if (!S::ANY || n >= 0) {
             ends(n);
         }
         __syncwarp();
@@ -62,7 +81,7 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     const FewTile<S> tile(c, item, rows);
     FewLoader<S> loader(c, item, shared + threadIdx.x / 32 * S::WARP);
     begin_tiles<S>(loader, tile);
-    run_tiles<S>(loader, tile, 1 - S::STAGES, loader.count, 0, [](int) {});
+    run_tiles<S>(loader, tile, S::BEGIN, loader.count, 0, [](int) {});
     ptx::copy_async_wait<0>();
     __syncthreads();
     rows.leave(shared + ptx::thread() / 32 * S::LEFT, S::SHARED ? S::ROWS : item.rows);
@@ -244,7 +263,7 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
     if (end > 0) {
         begin_tiles<S>(loader, tile);
     }
-    int n = end > 0 ? 1 - S::STAGES : 0, first = 0;
+    int n = end > 0 ? S::BEGIN : 0, first = 0;
 #pragma unroll 1
     for (;;) {
         run_tiles<S>(loader, tile, n, end, first, ends);

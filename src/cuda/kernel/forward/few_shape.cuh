@@ -32,6 +32,7 @@ struct FewShape {
     static constexpr int LOADS = LOADS_;
     static constexpr bool ANY = LOADS == ATTN_CUDA_THREADS, LINES = LOADS == ATTN_CUDA_WHOLE,
                           TURNS = LOADS == ATTN_CUDA_PAGED;
+    static constexpr int BEGIN = ANY ? 1 - STAGES_ : 0; /* of run_tiles */
     static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_, GOES_ON = GOES_ON_;
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */

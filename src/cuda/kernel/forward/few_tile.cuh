@@ -2,7 +2,7 @@
  * few_tile.cuh: what a warp does with its 16 keys of a tile: scores of all rows, softmax, P V. Keys
  * are the 16 rows of mma.sync's left operand, rows of Q the 8 columns of its right one, so that few
  * rows cost few products: S^T = K Q^T, O^T = V^T P^T. Codes are exact operands; a key's scale and
- * shift come behind the product in S, and before it in P, which is split into two bf16 parts: the
+ * shift come behind the product in S, and before it in P, which is split into two parts: the
  * largest probability is 1, but a scale has more bits than one part. Elements of 16 bits have
  * neither, and P is one part.
  *
@@ -10,7 +10,7 @@
  * both of rows 2 (lane % 4) and the one after it.
  */
 #pragma once
-#include "cuda/kernel/forward/few_rows.cuh"
+#include "cuda/kernel/forward/few_values.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
@@ -19,13 +19,14 @@ template <class S> struct FewTile {
     const FewItem &item;
     FewRows<S> &rows;
     const typename S::Codes codes;
-    const int k_place, v_place; /* of the lane's first codes in tiles */
+    const FewValues<S> values;
+    const int place; /* of the lane's first codes of K in tiles */
 
     __device__ __forceinline__ FewTile(const attn_cuda_codes_params &c_, const FewItem &item_,
                                        FewRows<S> &rows_)
         : c(c_), item(item_), rows(rows_), codes{{item_.masks[0], item_.masks[1]}},
-          k_place(S::place(threadIdx.x % 32 / 4, 8 * (threadIdx.x % 4) * S::Codes::BITS / 8)),
-          v_place(S::place(2 * (threadIdx.x % 4), threadIdx.x % 32 / 4 * 4 * S::Codes::BITS / 8))
+          values(c_, rows_, codes),
+          place(S::place(threadIdx.x % 32 / 4, 8 * (threadIdx.x % 4) * S::Codes::BITS / 8))
     {
     }
 
@@ -44,7 +45,7 @@ template <class S> struct FewTile {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 uint32_t w[WORDS];
-                load_words(w, k + S::beside(k_place, S::place(8 * i, 32 * u * S::Codes::BITS / 8)));
+                load_words(w, k + S::beside(place, S::place(8 * i, 32 * u * S::Codes::BITS / 8)));
                 if constexpr (HALVES) {
                     codes.row_halves(pairs[i], w);
                 } else {
@@ -75,20 +76,6 @@ template <class S> struct FewTile {
             }
         }
         return unsound;
-    }
-    static __device__ __forceinline__ void load_words(uint32_t (&w)[1], const unsigned char *from)
-    {
-        w[0] = *(const uint32_t *)from;
-    }
-    static __device__ __forceinline__ void load_words(uint32_t (&w)[2], const unsigned char *from)
-    {
-        const uint2 x = *(const uint2 *)from;
-        w[0] = x.x, w[1] = x.y;
-    }
-    static __device__ __forceinline__ void load_words(uint32_t (&w)[4], const unsigned char *from)
-    {
-        const uint4 x = *(const uint4 *)from;
-        w[0] = x.x, w[1] = x.y, w[2] = x.z, w[3] = x.w;
     }
 
     /* Products -> scores: scales of the keys, score steps, masks. key: the warp's first. */
@@ -197,129 +184,6 @@ template <class S> struct FewTile {
         return x;
     }
 
-    __device__ __forceinline__ float base_of(float score) const
-    {
-        return __fmul_rn(score, c.forward.few.scale_log2) - RAISED<S::DTYPE>;
-    }
-    /* True if a score of row r of the lane's is too far above its base. A row's first scores leave
-     * no slack. */
-    __device__ __forceinline__ bool above(int t, int r, float most) const
-    {
-        const float base = rows.base[t][r], slack = base == NO_BASE ? 0 : SLACK;
-        return base_of(most) - base > slack;
-    }
-    __device__ __forceinline__ void move_bases() const
-    {
-#pragma unroll
-        for (int t = 0; t < S::TILES; t++) {
-            float alpha[2];
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float &base = rows.base[t][r];
-                const float most = rows.over_keys(rows.m[t][r], true);
-                alpha[r] = 1;
-                if (above(t, r, most)) {
-                    const float moved = base_of(most);
-                    alpha[r] = ptx::exp2(base - moved);
-                    base = moved;
-                }
-                rows.l[t][r] *= alpha[r];
-                rows.shift[t][r] *= S::SHIFTS ? alpha[r] : 1;
-            }
-#pragma unroll
-            for (int i = 0; i < 8 * S::UNITS; i++) {
-                rows.o[t][i / 8][i / 4 % 2][i % 4] *= alpha[i % 2];
-            }
-        }
-    }
-    /* Scores -> P^T times the scales of V as the right operand of P V, in parts. */
-    __device__ __forceinline__ void softmax(const float *factors, const float (&s)[S::TILES][4],
-                                            uint32_t (&p)[S::TILES][S::PARTS][2]) const
-    {
-        const int lane = few_lane();
-        bool moves = false;
-#pragma unroll
-        for (int t = 0; t < S::TILES; t++) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                rows.m[t][r] = fmaxf(rows.m[t][r], fmaxf(s[t][r], s[t][2 + r]));
-                moves |= above(t, r, rows.m[t][r]);
-            }
-        }
-        if (__builtin_expect(__any_sync(~0u, moves), false)) {
-            move_bases();
-        }
-        const int at = lane / 4;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            constexpr bool PLAIN = S::Codes::PLAIN;
-            const float scale = PLAIN ? 1 : factors[V_SCALE * S::EACH + at + 8 * i],
-                        shift = S::SHIFTS ? factors[V_SHIFT * S::EACH + at + 8 * i] : 0;
-#pragma unroll
-            for (int t = 0; t < S::TILES; t++) {
-                float x[2];
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    const float score = s[t][2 * i + r];
-                    const float e =
-                        ptx::exp2(fmaf(score, c.forward.few.scale_log2, -rows.base[t][r]));
-                    const bool seen = score != -INFINITY; /* factors may not be finite */
-                    rows.l[t][r] += e;
-                    x[r] = PLAIN ? e : seen ? e * scale : 0;
-                    rows.shift[t][r] += S::SHIFTS && seen ? e * shift : 0;
-                }
-                const uint32_t first = ptx::pack_half<S::BF16>(x[0], x[1]);
-                p[t][0][i] = mma::transposed(first);
-                if constexpr (S::PARTS > 1) {
-                    const float2 taken = ptx::unpack_half<S::BF16>(first);
-                    p[t][1][i] =
-                        mma::transposed(ptx::pack_half<S::BF16>(x[0] - taken.x, x[1] - taken.y));
-                }
-            }
-        }
-    }
-
-    /* O += P V. Returns what `unsound` says of the codes. */
-    __device__ __forceinline__ uint32_t accumulate(const unsigned char *v,
-                                                   const uint32_t (&p)[S::TILES][S::PARTS][2]) const
-    {
-        constexpr int WORDS = S::Codes::VALUE_WORDS;
-        uint32_t unsound = 0;
-#pragma unroll
-        for (int u = 0; u < S::UNITS; u++) {
-            uint32_t values[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; i++) { /* keys 2 (lane % 4) + {0, 1} + 8 i */
-                uint32_t w[2][WORDS];
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const unsigned char *from =
-                        v + S::beside(v_place, S::place(8 * i + j, 32 * u * S::Codes::BITS / 8));
-                    if constexpr (S::Codes::BITS == 4) {
-                        w[j][0] = *(const uint16_t *)from;
-                    } else {
-                        load_words(w[j], from);
-                    }
-                    unsound |= S::Codes::unsound(w[j][0]);
-                }
-                codes.columns(values[i], w[0], w[1]);
-            }
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const uint32_t left[4] = {values[0][2 * j], values[0][2 * j + 1], values[1][2 * j],
-                                          values[1][2 * j + 1]};
-#pragma unroll
-                for (int t = 0; t < S::TILES; t++) {
-                    if constexpr (S::PARTS > 1) {
-                        mma::product<S::BF16>(rows.o[t][u][j], left, p[t][1]);
-                    }
-                    mma::product<S::BF16>(rows.o[t][u][j], left, p[t][0]);
-                }
-            }
-        }
-        return unsound;
-    }
-
     /* Makes rows NaN that see a key with a code that is no finite number. Slow; such codes are
      * rare. */
     __device__ __forceinline__ void note_unsound(const unsigned char *k,
@@ -380,15 +244,18 @@ template <class S> struct FewTile {
             !S::SHARED && (item.blocks.masked(block) ||
                            (S::STEPS && c.forward.few.steps && !c.forward.few.light));
         float s[S::TILES][4];
-        uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = S::Codes::HALVES && rows.halves ? products<S::Codes::HALVES>(stage, s)
                                                            : products<false>(stage, s);
         scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH, masked, s);
         if (S::Codes::PLAIN && __builtin_expect(masked, false)) {
             clean_values(stage + S::TILE, s);
         }
-        softmax(factors, s, p);
-        unsound |= accumulate(stage + S::TILE, p);
+        FewScales scales = values.load_scales(factors);
+        if (values.template move<S::Codes::HALVES>(s, scales, rows.halves && !masked)) {
+            values.template weigh<S::Codes::HALVES>(stage, scales, s);
+            return;
+        }
+        unsound |= values.template weigh<false>(stage, scales, s);
         if (__builtin_expect(__any_sync(~0u, (unsound & 0x80808080) != 0), false)) {
             note_unsound(stage, s);
         }

@@ -21,7 +21,8 @@ template <int CODE> struct Codes {
     /* Numbers are codes over this. A bf16 number of bits n < 256 is n 2^-133, subnormal or not, so
      * one multiply-add makes n 2^-6 less a bias of it. */
     static constexpr float UNIT = INTEGER ? 64 : 1;
-    /* Codes of K become f16 in fewer steps, NaN where they are, beside rows of Q that f16 holds. */
+    /* Codes become f16 in fewer steps, not finite where they are no number: of K beside rows of Q
+     * that f16 holds, of V beside scales that are not far apart. */
     static constexpr bool HALVES = ptx::HAS_E4M3 && (CODE == ATTN_E4M3 || CODE == ATTN_E5M2);
 
     /* Masks that the compiler does not know: an instruction takes one constant. */
@@ -75,18 +76,22 @@ template <int CODE> struct Codes {
                          : 2 * pair + half;
     }
 
+    /* Four codes in their order as f16. */
+    static __device__ __forceinline__ void halves(uint32_t w, uint32_t &low, uint32_t &high)
+    {
+        if constexpr (CODE == ATTN_E4M3) {
+            ptx::e4m3_halves(w, low, high);
+        } else {
+            low = ptx::permute(w, 0, 0x1404), high = ptx::permute(w, 0, 0x3424);
+        }
+    }
     /* Eight codes of a key, in words, as f16. */
-    __device__ __forceinline__ void row_halves(uint32_t (&pairs)[4],
-                                               const uint32_t (&w)[WORDS]) const
+    static __device__ __forceinline__ void row_halves(uint32_t (&pairs)[4],
+                                                      const uint32_t (&w)[WORDS])
     {
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
-            if constexpr (CODE == ATTN_E4M3) {
-                ptx::e4m3_halves(w[i], pairs[2 * i], pairs[2 * i + 1]);
-            } else {
-                pairs[2 * i] = ptx::permute(w[i], 0, 0x1404);
-                pairs[2 * i + 1] = ptx::permute(w[i], 0, 0x3424);
-            }
+            halves(w[i], pairs[2 * i], pairs[2 * i + 1]);
         }
     }
     /* The same as bf16. */
@@ -102,7 +107,15 @@ template <int CODE> struct Codes {
         }
     }
 
-    /* Four columns of two keys: pairs of keys, by column. */
+    /* Four columns of two keys as f16: pairs of keys, by column. */
+    static __device__ __forceinline__ void column_halves(uint32_t (&pairs)[4],
+                                                         const uint32_t (&a)[VALUE_WORDS],
+                                                         const uint32_t (&b)[VALUE_WORDS])
+    {
+        halves(ptx::permute(a[0], b[0], 0x5140), pairs[0], pairs[1]);
+        halves(ptx::permute(a[0], b[0], 0x7362), pairs[2], pairs[3]);
+    }
+    /* The same as bf16, and elements of 16 bits as they are. */
     __device__ __forceinline__ void columns(uint32_t (&pairs)[4], const uint32_t (&a)[VALUE_WORDS],
                                             const uint32_t (&b)[VALUE_WORDS]) const
     {
