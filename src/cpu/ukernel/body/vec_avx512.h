@@ -177,12 +177,12 @@ ATTN_INLINE vec v_load_e4m3(const char *p)
 ATTN_INLINE void v_load_two_e4m3(vec *x, const char *p)
 {
     const __m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    const __m512i code = _mm512_slli_epi16(_mm512_cvtepu8_epi16(codes), 8),
+    const __m512i code = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 8),
                   none = _mm512_set1_epi16(0x3f80), /* all bits of an f16 that stands for NaN */
                   size = _mm512_and_si512(_mm512_srli_epi16(code, 1), none),
                   half = _mm512_ternarylogic_epi32(size, code, _mm512_set1_epi16((short)0x8000),
                                                    0xf8); /* | x & y */
-    if (_mm512_cmpeq_epi16_mask(size, none) != 0) {
+    if (_mm512_cmpge_epi16_mask(size, none) != 0) {
         x[0] = v_load_e4m3(p), x[1] = v_load_e4m3(p + 16);
         return;
     }
