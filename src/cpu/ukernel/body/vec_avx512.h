@@ -86,7 +86,7 @@ ATTN_INLINE vec join_quads(const char *const *at, int64_t byte)
     return _mm512_insertf32x4(three, v_quad(at[12] + byte), 3);
 }
 #define RUN_BY_QUADS(dtype) ((dtype) != ATTN_F32)
-#define RUN_OWN false /* rows of f32 come from memory sooner one by one */
+#define RUN_OWN false /* body_few.h is faster where f32 keys do not lie in L2 */
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \
@@ -106,7 +106,7 @@ ATTN_INLINE void v_split_f16(vec *x, vec a)
                                        1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
     uint16_t word[32];
     i_store(word, _mm512_permutexvar_epi16(i_load(apart), _mm512_castps_si512(a)));
-    __asm__("" : "+m"(word)); /* or compilers take halves of the register by shuffles */
+    __asm__("" : "+m"(word)); /* so that the halves are loaded: as registers they take shuffles */
     x[0] = v_load_f16(word), x[1] = v_load_f16(word + 16);
 }
 #define v_split(x, a, dtype) ((dtype) == ATTN_F16 ? v_split_f16(x, a) : v_split_bf16(x, a))
