@@ -51,12 +51,13 @@
 #define SM90_LOADED(loads, family, scores, name, dtype, d, groups, bn, registers, turns) \
     SM90_KERNEL(name, family, dtype, d, d, groups, bn, loads, scores)
 #define SM90_RAGGED(...) SM90_LOADED(ATTN_CUDA_RAGGED, __VA_ARGS__)
-#define SM90_BOTH(family, scores, name, ...)                        \
-    SM90_LOADED(ATTN_CUDA_WHOLE, family, scores, name, __VA_ARGS__) \
-    SM90_LOADED(ATTN_CUDA_RAGGED, family, scores, name##_ragged, __VA_ARGS__)
+#define SM90_EACH(family, scores, name, ...)                                  \
+    SM90_LOADED(ATTN_CUDA_WHOLE, family, scores, name, __VA_ARGS__)           \
+    SM90_LOADED(ATTN_CUDA_RAGGED, family, scores, name##_ragged, __VA_ARGS__) \
+    SM90_LOADED(ATTN_CUDA_PAGED, family, scores, name##_paged, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_SOFTCAP(...) \
-    SM90_BOTH(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
-#define ATTN_FORWARD_SM90_ALIBI(...) SM90_BOTH(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
+    SM90_EACH(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_ALIBI(...) SM90_EACH(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
 /* Of bytes, and behind it, where forward.c finds it, the one of bits by lane. */
 #define MASK_KERNELS(loads, name, ...)                                           \
     SM90_LOADED(loads, ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, name, __VA_ARGS__) \

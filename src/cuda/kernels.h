@@ -76,8 +76,8 @@ enum {
 #define ATTN_FORWARD_SM90_WIDE(...) +1
 #define ATTN_FORWARD_WIDE_MERGE(...) +1
 #define ATTN_FORWARD_SM90_PAGED(...) +1
-#define ATTN_FORWARD_SM90_SOFTCAP(...) +2
-#define ATTN_FORWARD_SM90_ALIBI(...) +2
+#define ATTN_FORWARD_SM90_SOFTCAP(...) +3
+#define ATTN_FORWARD_SM90_ALIBI(...) +3
 #define ATTN_FORWARD_SM90_MASK(...) +4
 #define ATTN_FORWARD_SM90_BIAS(...) +1
 #define ATTN_FORWARD_SM80(...) +1

@@ -110,8 +110,11 @@ static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda
     if (cuda->capability != 90 || find_kernel(cuda, family, problem, boxed_loads(problem)) < 0) {
         return "keys in pages are for sm_90, 16 bits, head dims up to 256 (V a view of K: 576)";
     }
-    return attn_cuda_has_steps(problem) ? "keys are in pages, and there are score steps"
-                                        : tma_lacks(problem);
+    if (attn_cuda_has_steps(problem) && is_wide(problem)) {
+        return "score steps end at head dim 256";
+    }
+    const char *none = attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
+    return none ? none : tma_lacks(problem);
 }
 
 /* True if forward_few is the kernel for keys that are not quantised: for so few rows of a KV head
@@ -121,10 +124,9 @@ static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
 {
     enum { FEW = 8 };
     const int32_t scores = attn_cuda_scores_of(problem);
-    const bool split =
-        scores == ATTN_CUDA_SCALED ||
-        ((scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED) && !problem->paged &&
-         cuda->capability == 90 && !tma_lacks(problem)); /* by forward_sm90 */
+    const bool split = scores == ATTN_CUDA_SCALED ||
+                       ((scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED) &&
+                        cuda->capability == 90 && !tma_lacks(problem)); /* by forward_sm90 */
     return !attn_cuda_is_quantised(problem) && problem->group > 0 &&
            problem->q.shape[1] <= (split ? FEW : 2 * FEW) / problem->group &&
            !attn_cuda_few_lacks(problem, cuda);
@@ -193,10 +195,10 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
         [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
         [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
         [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
-    return is_wide(problem)      ? ATTN_CUDA_SM90_WIDE
-           : problem->paged      ? ATTN_CUDA_SM90_PAGED
-           : problem->dropout.on ? dropout_family(problem)
-                                 : families[scores];
+    return is_wide(problem)                               ? ATTN_CUDA_SM90_WIDE
+           : problem->paged && scores == ATTN_CUDA_SCALED ? ATTN_CUDA_SM90_PAGED
+           : problem->dropout.on                          ? dropout_family(problem)
+                                                          : families[scores];
 }
 
 /* Tells of shared tiles and splits. n: bytes of the reason so far. */

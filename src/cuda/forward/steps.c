@@ -42,10 +42,11 @@ bool attn_cuda_folds_scale(const attn_problem *problem)
 
 int32_t attn_cuda_scores_of(const attn_problem *problem)
 {
-    const bool fits = problem->q.dtype != ATTN_F32 && problem->d <= 128 && problem->dv <= 128,
+    const bool narrow = problem->d <= 128 && problem->dv <= 128,
+               fits = problem->q.dtype != ATTN_F32 && narrow && !problem->paged,
                cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
-               alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
-                       is_usual(problem->scale) && fits;
+               alone = problem->q.dtype != ATTN_F32 && !problem->mask.data && !problem->bias.data &&
+                       cap != slopes && is_usual(problem->scale) && (narrow || cap);
     if (!attn_cuda_has_steps(problem)) {
         return ATTN_CUDA_SCALED;
     }
@@ -73,7 +74,8 @@ bool attn_cuda_suits_whole(const attn_problem *problem)
     const int32_t scores = attn_cuda_scores_of(problem);
     const bool wide = problem->d > NARROW || problem->dv > NARROW,
                few = problem->keys < MANY || attn_mask_differs(problem);
-    return attn_problem_is_whole(problem) && (scores == ATTN_CUDA_SCALED || wide || few) &&
+    return attn_problem_is_whole(problem) && !problem->paged &&
+           (scores == ATTN_CUDA_SCALED || wide || few) &&
            (scores != ATTN_CUDA_MASKED ||
             (attn_axis_step(mask, 2) != 0 && (mask->shape[0] != 1 || mask->shape[1] == 1)));
 }

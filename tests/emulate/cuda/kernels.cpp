@@ -43,11 +43,13 @@
 #elif defined(EMULATED_forward_sm90_softcap)
 #define ATTN_FORWARD_SM90_SOFTCAP(name, ...) \
     ENTRY(attn_forward_sm90_##name)          \
-    ENTRY(attn_forward_sm90_##name##_ragged)
+    ENTRY(attn_forward_sm90_##name##_ragged) \
+    ENTRY(attn_forward_sm90_##name##_paged)
 #elif defined(EMULATED_forward_sm90_alibi)
-#define ATTN_FORWARD_SM90_ALIBI(name, ...) \
-    ENTRY(attn_forward_sm90_##name)        \
-    ENTRY(attn_forward_sm90_##name##_ragged)
+#define ATTN_FORWARD_SM90_ALIBI(name, ...)   \
+    ENTRY(attn_forward_sm90_##name)          \
+    ENTRY(attn_forward_sm90_##name##_ragged) \
+    ENTRY(attn_forward_sm90_##name##_paged)
 #elif defined(EMULATED_forward_sm90_mask)
 #define ATTN_FORWARD_SM90_MASK(name, ...)    \
     ENTRY(attn_forward_sm90_##name)          \

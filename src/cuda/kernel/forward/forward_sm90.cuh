@@ -52,7 +52,8 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     {                                                                                             \
         forward<Shape<dtype, d, groups, bn, registers, turns, loads, scores>>(a);                 \
     }
-/* The same for whole sequences, and for others. */
-#define ATTN_FORWARD_SM90_BOTH(scores, name, ...)                       \
-    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_WHOLE, scores, name, __VA_ARGS__) \
-    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_RAGGED, scores, name##_ragged, __VA_ARGS__)
+/* The same for whole sequences, for others, and for keys in pages. */
+#define ATTN_FORWARD_SM90_EACH(scores, name, ...)                                 \
+    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_WHOLE, scores, name, __VA_ARGS__)           \
+    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_RAGGED, scores, name##_ragged, __VA_ARGS__) \
+    ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_PAGED, scores, name##_paged, __VA_ARGS__)

@@ -4,6 +4,7 @@
  * since a question asked in each block takes registers that the plain ones need.
  */
 #include "cuda/kernel/forward/forward_sm90.cuh"
+#include "cuda/kernel/forward/paged_sm90.cuh"
 
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads)              \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \

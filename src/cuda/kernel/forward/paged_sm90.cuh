@@ -119,6 +119,7 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
         __syncwarp();
         if (S::EIGHTS && pages.eights) {
             if (lane < count) {
+                at = REMEMBERS ? at : box_place(block, lane);
                 tma::load_eights(to + lane * pages.box * WIDE * 2, &map, barrier,
                                  at.y * step + at.x / 8, this->kv_head, tma::EVICT_LAST);
             }
