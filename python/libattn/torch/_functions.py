@@ -30,7 +30,7 @@ def _refuse_tangents(tensors):
     if forward_ad._current_level < 0:
         return
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors if x is not None):
-        raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
+        _ops.refuse_forward_mode()
 
 
 def _refuse_others(*tensors):
