@@ -350,6 +350,7 @@ static int check_cpu(struct check *c)
     }
     snprintf(names, sizeof names, "%s", info.cpu_tables);
     list_tables(c, names);
+    cli_refuse_large(&c->list);
     for (int i = 0; i < c->list.count; i++) {
         c->backward |= c->list.problems[i].pass != PASS_FORWARD;
     }
@@ -380,8 +381,7 @@ int cli_check(int argc, char **argv)
     cli_parse(&argp, argc, argv, &c);
     bool given = c.list.count > 0;
     if (c.accuracy && (given || c.json || c.device != ATTN_DEVICE_CPU)) {
-        exit(
-            cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json"));
+        exit(cli_error(CLI_USAGE, "--accuracy is of this CPU, without problems and --json"));
     }
     if (c.accuracy) {
         return accuracy_table(c.seeds);

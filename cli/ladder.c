@@ -81,6 +81,7 @@ static int refuse(const struct choice *choice)
     if (choice->plot != NULL && !ladder_plot_possible(choice->plot, error, sizeof error)) {
         return cli_error(CLI_USAGE, "%s", error);
     }
+    cli_refuse_large(&choice->list);
     return CLI_OK;
 }
 

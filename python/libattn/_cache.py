@@ -114,6 +114,8 @@ class Cache:
         }
 
     def _tables(self, sequences: Iterable[int]) -> tuple[Any, Any]:
+        if not isinstance(sequences, Iterable):
+            raise TypeError(f"sequences is {sequences!r}; it must be a list of sequences")
         numbers = _arrays.lengths(list(sequences), "sequences")
         table = np.empty((len(numbers), self._columns), np.int32)
         lengths = np.empty(len(numbers), np.int64)

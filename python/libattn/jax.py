@@ -129,6 +129,22 @@ def _as_one_batch(run, size, batched, inputs, wanted):
 # ---- Gradients -----------------------------------------------------------------------------------
 
 
+def _refuse_derivatives(primals, tangents):
+    raise NotImplementedError(
+        "libattn.jax has no second derivatives: gradients of attention's gradients are out of its"
+        " scope"
+    )
+
+
+@functools.cache
+def _last_pass(target, wanted, options):
+    """A pass of a function under differentiation, whose results have no derivatives themselves:
+    JAX's own error would advise the caller to mend the custom call."""
+    run = jax.custom_jvp(_pass(target, wanted, options))
+    run.defjvp(_refuse_derivatives)
+    return run
+
+
 @functools.cache
 def _differentiable(options):
     """(out, lse) of arrays by name; the backward pass computes the gradients that are needed."""
@@ -145,7 +161,7 @@ def _differentiable(options):
         # their own kernels. A traced call knows no device: JAX's default is where most calls run.
         half = inputs["q"].dtype in (jnp.float16, jnp.bfloat16) and jax.default_backend() == "cpu"
         names = ("out", "lse", "out_f32") if half else ("out", "lse")
-        values = _pass(_FORWARD, names, options)(inputs)
+        values = _last_pass(_FORWARD, names, options)(inputs)
         return (values["out"], values["lse"]), (inputs, values, needed)
 
     def backward(saved, cotangents):
@@ -156,7 +172,7 @@ def _differentiable(options):
         arrays = inputs | values | {"d_out": d_out}
         if not isinstance(d_lse, jax.custom_derivatives.SymbolicZero):
             arrays["d_lse"] = d_lse
-        gradients = _pass(_BACKWARD, tuple(needed), options)(arrays) if needed else {}
+        gradients = _last_pass(_BACKWARD, tuple(needed), options)(arrays) if needed else {}
         return ({name: gradients.get(_DIFFERENTIABLE.get(name)) for name in inputs},)
 
     run.defvjp(forward, backward, symbolic_zeros=True)
@@ -168,6 +184,15 @@ def _differentiable(options):
 
 def _leading(x, axes):
     return x if x is None else jnp.reshape(x, (1,) * (axes - jnp.ndim(x)) + jnp.shape(x))
+
+
+def _check_axes(**arrays):
+    for name, x in arrays.items():
+        if jnp.ndim(x) not in (3, 4):
+            raise ValueError(
+                f"{name} has {jnp.ndim(x)} axes; it must be (batch, sequence, heads, dim), or"
+                " (total, heads, dim) with cu_seqlens_q"
+            )
 
 
 def _lengths(x, batch):
@@ -210,6 +235,7 @@ def attention(
     numbers. Dropout is refused on a GPU. 16-bit inputs keep their result in float32 for the
     backward pass, whose gradients are more exact for it, where JAX's default backend is the CPU.
     """
+    _check_axes(q=q, k=k, v=v)
     batch = jnp.shape(q)[0]
     if dropout_p and dropout_key is None:
         raise ValueError("dropout_p needs dropout_key, a key of jax.random")

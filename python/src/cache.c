@@ -77,8 +77,11 @@ static bool open_cache(cache_object *self)
     attn_status status = attn_cache_bytes(&self->config, &bytes);
     if (!status) {
         self->memory = bytes <= INT64_MAX ? malloc((size_t)bytes) : NULL;
-        if (!self->memory)
-            return PyErr_NoMemory(), false;
+        if (!self->memory) {
+            PyErr_Format(PyExc_MemoryError, "no memory for tables of %llu bytes",
+                         (unsigned long long)bytes);
+            return false;
+        }
         status = attn_cache_open(&self->config, self->memory, bytes, &self->cache);
     }
     return !status || (core_raise(status), false);

@@ -6,6 +6,11 @@
 
 #include <string.h>
 
+/* Says which types there are: callers get here by integers of 16 bits and by other byte orders. */
+static const char KNOWN[] =
+    "float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, bool, uint8, int8, int32 and "
+    "int64 in this machine's byte order";
+
 bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype)
 {
     static const struct {
@@ -50,9 +55,10 @@ static bool take_dlpack(const dl_tensor *tensor, const char *name, array_view *o
     if (tensor->ndim > 4)
         return too_many_axes(name, tensor->ndim);
     if (!view_dtype_from_dlpack(tensor->dtype, &out->dtype)) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s has a type that libattn does not know (DLPack: code %d, %d bits)", name,
-                     tensor->dtype.code, tensor->dtype.bits);
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s has a type that libattn does not know (DLPack: code %d, %d bits); it knows %s",
+            name, tensor->dtype.code, tensor->dtype.bits, KNOWN);
         return false;
     }
     int32_t device = tensor->device.type;
@@ -165,8 +171,9 @@ bool view_take_buffer(PyObject *array, const char *name, int32_t dtype, array_vi
         return too_many_axes(name, buffer->ndim);
     if (!dtype &&
         !format_dtype(buffer->format ? buffer->format : "B", buffer->itemsize, &out->dtype)) {
-        PyErr_Format(PyExc_TypeError, "%s has a type that libattn does not know (format '%s')",
-                     name, buffer->format);
+        PyErr_Format(PyExc_TypeError,
+                     "%s has a type that libattn does not know (format '%s'); it knows %s", name,
+                     buffer->format, KNOWN);
         return false;
     }
     out->data = buffer->buf;

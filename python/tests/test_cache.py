@@ -213,6 +213,7 @@ READ_ONLY.flags.writeable = False
         (ValueError, r"length = 5, must be in \[0, 3\]", lambda c: c.fork(0, 5)),
         (ValueError, r"length = -2, must be in \[0, 3\]", lambda c: c.truncate(0, -2)),
         (TypeError, "sequences is .* whole numbers", lambda c: c.view([0.0])),
+        (TypeError, "sequences is 0; it must be a list", lambda c: c.view(0)),
         (TypeError, "rows is 1.5; .* whole number", lambda c: c.extend(0, 1.5)),
         (ValueError, "sequence is .* 64 bits", lambda c: c.free(2**70)),
         (ValueError, "sequences is .* 64 bits", lambda c: c.view([2**70])),
@@ -229,6 +230,11 @@ READ_ONLY.flags.writeable = False
             lambda c: libattn.Cache(POOL, READ_ONLY, sequences=1, length=1),
         ),
         (ValueError, "sequences = -1", lambda c: libattn.Cache(POOL, POOL, sequences=-1, length=1)),
+        (
+            MemoryError,
+            "no memory for tables of [0-9]* bytes",
+            lambda c: libattn.Cache(POOL, POOL, sequences=2**50, length=1),
+        ),
         (ValueError, "v.shape", lambda c: libattn.Cache(POOL, POOL[1:], sequences=1, length=1)),
         (TypeError, "list", lambda c: libattn.Cache([[1.0]], POOL, sequences=1, length=1)),
         (

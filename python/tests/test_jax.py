@@ -281,7 +281,28 @@ def test_refusals():
         jax.jit(lambda x: libattn.attention(x, x, x))(rows(1, 1, 2, 1, 4))
     with pytest.raises(Exception, match="mask"):
         jax.block_until_ready(attention(q, k, v, mask=jnp.ones((2, 1, 17, 3), bool)))
+    with pytest.raises(ValueError, match=r"k has 2 axes; it must be \(batch, sequence, heads, dim"):
+        attention(q, k[0, 0], v)
     assert math.isfinite(float(attention(q, k, v).sum()))  # a refusal leaves the library usable
+
+
+@pytest.mark.parametrize("outer", (jax.grad, jax.jacrev, jax.jacfwd))
+@pytest.mark.parametrize("wrap", (lambda f: f, jax.jit, jax.checkpoint))
+def test_second_derivatives_are_refused(outer, wrap):
+    """By a sentence of this package's; JAX's own would ask for rules of the custom call."""
+    q, k, v = problem(SHAPES[1])
+
+    def slope(x):
+        return jnp.sum(jax.grad(wrap(lambda q: jnp.sum(jnp.sin(attention(q, k, v)))))(x))
+
+    with pytest.raises(NotImplementedError, match="no second derivatives"):
+        outer(slope)(q)
+
+
+def test_forward_mode_is_refused():
+    q, k, v = problem(SHAPES[1])
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(attention, (q, k, v), (q, k, v))
 
 
 # ---- XLA's header --------------------------------------------------------------------------------

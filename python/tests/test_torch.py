@@ -156,12 +156,14 @@ def test_refusals():
         scaled_dot_product_attention(query, key[:, :2], value[:, :2])
     with pytest.raises(ValueError, match=r"^key.shape\[3\] = 4 but query.shape\[3\] = 8 .axes"):
         scaled_dot_product_attention(query, key[..., :4], value)
-    with pytest.raises(ValueError, match=r"^attn_mask.dtype = 6 .i32."):
+    with pytest.raises(ValueError, match="^attn_mask has type torch.int32; it must be bool"):
         scaled_dot_product_attention(query, key, value, mask.int())
     with pytest.raises(ValueError, match=r"^attn_mask.shape\[2\] = 6, must be 1 or 7 .axes"):
         scaled_dot_product_attention(query, key, value, mask[:6])
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="^query has a type that libattn does not know"):
         scaled_dot_product_attention(query.to(torch.complex128), key, value)
+    with pytest.raises(TypeError, match="tensors, not NoneType"):
+        scaled_dot_product_attention(query, None, value)
     with pytest.raises(TypeError, match="not ndarray; libattn.attention takes"):
         scaled_dot_product_attention(query.detach().numpy(), key, value)
     out = scaled_dot_product_attention(query, key, value)

@@ -93,8 +93,10 @@ def test_tangents_are_refused():
         for rows in ((dual, k, v), (dual, k.clone().requires_grad_(), v)):
             with pytest.raises(NotImplementedError, match="forward-mode"):
                 sdpa(*rows)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match="no forward-mode"):
         torch.func.jvp(lambda x: sdpa(x, k, v), (q,), (torch.ones_like(q),))
+    with pytest.raises(NotImplementedError, match="no forward-mode"):
+        torch.func.hessian(lambda x: sdpa(x, k, v).sum())(q)
 
 
 @pytest.mark.parametrize("name", ("q", "k", "v", "bias", "sinks"))

@@ -10,17 +10,15 @@
 static attn_status check_codes(const attn_quantize_args *args, bool encode)
 {
     static const attn_code_names names = {"codes", "scale", "shift"};
-    const int64_t columns = attn_code_columns(args->codes.dtype);
+    const int64_t each = attn_code_columns(args->codes.dtype), have = args->codes.shape[3],
+                  want = args->x.shape[3];
     TRY(attn_check_tensor("x", &args->x, ATTN_FLOAT_TYPES, !encode));
     TRY(attn_check_tensor("codes", &args->codes, ATTN_CODE_TYPES, encode));
-    for (int a = 0; a < 4; a++) {
-        const int64_t each = a == 3 ? columns : 1;
-        if (args->x.shape[a] % each != 0 || args->codes.shape[a] != args->x.shape[a] / each) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                             "codes.shape[%d] = %lld of %lld columns each, x.shape[%d] = %lld", a,
-                             (long long)args->codes.shape[a], (long long)each, a,
-                             (long long)args->x.shape[a]);
-        }
+    TRY(attn_check_extents("codes", &args->codes, "x", &args->x, 3));
+    if (want % each != 0 || have != want / each) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "codes.shape[3] = %lld%s but x.shape[3] = %lld",
+                         (long long)have, each == 2 ? " of i4x2, 2 columns each," : "",
+                         (long long)want);
     }
     return attn_check_factors(&names, &args->codes, &args->scale, &args->shift, args->x.shape[3],
                               encode && args->scale_given == 0);

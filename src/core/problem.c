@@ -57,9 +57,9 @@ static attn_status check_columns(const char *name, const attn_tensor *tensor, co
         each == 2 ? want % 2 == 0 && have == want / 2 : have % 2 == 0 && have / 2 == want;
     return equal ? ATTN_OK
                  : attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                             "%s.shape[3] = %lld of %d columns each but %s.shape[3] = %lld of %d",
-                             name, (long long)have, (int)each, like_name, (long long)want,
-                             (int)like_each);
+                             "%s.shape[3] = %lld%s but %s.shape[3] = %lld%s", name, (long long)have,
+                             each == 2 ? " of i4x2, 2 columns each," : "", like_name,
+                             (long long)want, like_each == 2 ? " of i4x2, 2 columns each" : "");
 }
 
 static attn_status check_qkvo(const attn_problem *problem)

@@ -32,6 +32,16 @@ static const char *name(const void *device)
     return "the CPU";
 }
 
+/* Writes names of instruction sets: "avx512, avx512bf16 or amx". */
+static void list_sets(const attn_isa *first, const attn_isa *last, char *list, size_t size)
+{
+    size_t used = 0;
+    for (const attn_isa *isa = first; isa <= last && used < size; isa++) {
+        const char *before = isa == first ? "" : isa < last ? ", " : " or ";
+        used += (size_t)snprintf(list + used, size - used, "%s%s", before, isa->name);
+    }
+}
+
 /* Why these kernels and not better ones. An instruction set may run a call on another one's
  * table: for its type, or for the bits that it asks for. */
 static void explain(const attn_cpu_device *device, const attn_ukernel *table, char *why,
@@ -53,8 +63,10 @@ static void explain(const attn_cpu_device *device, const attn_ukernel *table, ch
         (void)snprintf(why, size, "%s is the default here: this CPU is slower with %s", best->name,
                        best[1].name);
     } else if (best != &isas[count - 1]) {
+        char better[64];
+        list_sets(best + 1, &isas[count - 1], better, sizeof better);
         (void)snprintf(why, size, "%s is the best table here: this CPU lacks what %s needs",
-                       best->name, best[1].name);
+                       best->name, better);
     } else {
         (void)snprintf(why, size, "%s is the best table of this build", best->name);
     }

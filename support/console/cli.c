@@ -55,6 +55,32 @@ static void print_table(const struct argp *argp, const char *name)
 
 static const struct argp *command; /* the one that is parsed: argp wraps it */
 
+static bool takes_problems(void)
+{
+    return command->args_doc != NULL && strstr(command->args_doc, "PROBLEM") != NULL;
+}
+
+/* True for an argument that is one word of a problem, key=value. */
+static bool is_word(const char *argument)
+{
+    return argument[0] != '-' && strchr(argument, '=') != NULL && strpbrk(argument, " \t") == NULL;
+}
+
+/* Warns of a problem whose words the shell has parted: each of them is a problem of its own. */
+static void warn_of_parts(int argc, char **argv)
+{
+    static const char parted[] = "\"%s\" and \"%s\" are two problems; the words of one are one "
+                                 "argument, in quotes";
+    for (int i = 1; i + 1 < argc; i++) {
+        const char *one = argv[i], *other = argv[i + 1];
+        const size_t key = strcspn(one, "=") + 1;
+        if (is_word(one) && is_word(other) && strncmp(one, other, key) != 0) {
+            cli_error(CLI_OK, parted, one, other);
+            return;
+        }
+    }
+}
+
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     /* argp's own messages have two lines: they are silenced, and cli_parse_other writes the error
@@ -74,6 +100,9 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
     if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, NULL, input) != 0) {
         exit(cli_error(CLI_USAGE, "cannot make sense of the options (see %s --help)", argv[0]));
     }
+    if (takes_problems()) {
+        warn_of_parts(argc, argv);
+    }
 }
 
 /* The word that a refused argument is near to; "" if there is none. */
@@ -90,13 +119,12 @@ static void write_hint(char *hint, size_t size, const char *given)
             found = search.found == o->name ? o : found;
         }
     }
-    bool problems = command->args_doc != NULL && strstr(command->args_doc, "PROBLEM") != NULL;
     if (found != NULL && search.edits == 0 && name != given) {
         snprintf(hint, size, ": --%s takes %s", found->name,
                  found->arg != NULL ? "a value" : "no value");
     } else if (found != NULL) {
         snprintf(hint, size, "; did you mean --%s?", found->name);
-    } else if (problems && problem_near_word(name) != NULL) {
+    } else if (takes_problems() && problem_near_word(name) != NULL) {
         snprintf(hint, size, "; did you mean the problem's word %s=?", problem_near_word(name));
     }
 }
@@ -191,6 +219,28 @@ double cli_free_memory(void)
         fclose(file);
     }
     return bytes;
+}
+
+static void refuse_large(const problem_spec *problem)
+{
+    problem_tensors shapes;
+    if (!problem_tensors_create(problem, PLACE_NOWHERE, &shapes)) {
+        exit(cli_error(CLI_USAGE, "the problem's tensors do not fit into the address space"));
+    }
+    const double bytes = problem_tensors_bytes(&shapes);
+    problem_tensors_free(&shapes);
+    if (bytes > cli_free_memory()) {
+        cli_text text;
+        exit(cli_error(CLI_USAGE, "the problem's tensors of %s do not fit into free memory",
+                       cli_bytes(text, bytes)));
+    }
+}
+
+void cli_refuse_large(const cli_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        refuse_large(&list->problems[i]);
+    }
 }
 
 void cli_print_json(cJSON *object)

@@ -57,4 +57,8 @@ typedef struct cli_list {
  * of such lines. Exits with CLI_USAGE if it cannot be read. */
 void cli_add_problems(cli_list *list, const char *argument);
 
+/* Exits with CLI_USAGE if a problem's tensors are larger than the free memory: to fill them would
+ * take that of other processes. */
+void cli_refuse_large(const cli_list *list);
+
 #endif

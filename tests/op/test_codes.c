@@ -172,7 +172,8 @@ static void test_quantize_refused(void **state)
     assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     a = good, a.codes.dtype = ATTN_I4X2;
     assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
-    assert_string_equal(attn_last_error(), "codes.shape[3] = 4 of 2 columns each, x.shape[3] = 4");
+    assert_string_equal(attn_last_error(),
+                        "codes.shape[3] = 4 of i4x2, 2 columns each, but x.shape[3] = 4");
     a = good, a.scale.data = x;
     assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(),

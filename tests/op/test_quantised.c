@@ -343,7 +343,7 @@ static void test_refused(void **state)
     *a = good, a->k.dtype = ATTN_E4M3;
     assert_refused(a, ATTN_ERR_INVALID_ARGUMENT, "k.shape[3] = 8 but q.shape[3] = 16");
     *a = good, a->k.shape[3] = 7;
-    assert_refused(a, ATTN_ERR_INVALID_ARGUMENT, "k.shape[3] = 7 of 2 columns each");
+    assert_refused(a, ATTN_ERR_INVALID_ARGUMENT, "k.shape[3] = 7 of i4x2, 2 columns each, but q");
     *a = good, a->v.dtype = ATTN_E5M2, a->o.shape[3] = 8;
     assert_refused(a, ATTN_ERR_INVALID_ARGUMENT, "v_shift is for i8 and i4x2");
     *a = good, a->q.dtype = a->o.dtype = ATTN_F64;

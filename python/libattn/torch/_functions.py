@@ -30,7 +30,7 @@ def _refuse_tangents(tensors):
     if forward_ad._current_level < 0:
         return
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors if x is not None):
-        raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
+        _ops.refuse_forward_mode()
 
 
 def _refuse_others(*tensors):
@@ -99,7 +99,7 @@ def scaled_dot_product_attention(
             attn_mask, is_causal = _of_causal_bias(attn_mask, query.device)
     try:
         return dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise in_pytorchs_names(error) from None
 
 
@@ -108,8 +108,9 @@ _NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask", "bias": "
 
 def in_pytorchs_names(error):
     """The library's error about an array, by the parameters of PyTorch's own attention."""
-    names = r"\b(q|k|v|mask|bias)(?=\.(?:shape|dtype|stride|data)\b)"
-    return ValueError(re.sub(names, lambda found: _NAMES[found[0]], str(error)))
+    names = r"\b(q|k|v|mask|bias)(?=\.(?:shape|dtype|stride|data)\b| has a type)"
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(re.sub(names, lambda found: _NAMES[found[0]], str(error)))
 
 
 def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, memory=None):
@@ -119,7 +120,7 @@ def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enabl
         query, key, value = _cast((query, key, value))
     try:
         shape, keys, values = query.shape, key.shape, value.shape
-    except RuntimeError:
+    except (RuntimeError, AttributeError):
         _refuse_others(query, key, value)
         raise
     if not (len(shape) == len(keys) == len(values) == 4 and shape[0] == keys[0] == values[0]):
@@ -143,8 +144,10 @@ def dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enabl
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             mask = attn_mask
-        else:
+        elif attn_mask.is_floating_point():
             bias = attn_mask
+        else:
+            raise ValueError(f"attn_mask has type {attn_mask.dtype}; it must be bool or of floats")
         if memory and (attn_mask.requires_grad or attn_mask.ndim not in (2, 4)):
             memory = "contiguous"
     if memory and dropout_p:

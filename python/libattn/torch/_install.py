@@ -78,7 +78,7 @@ class Installation:
             out = _functions.dot_product(*call, "pytorch")
         except NotImplementedError as reason:
             return self._leave(str(reason), *call)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise _functions.in_pytorchs_names(error) from None
         self.calls["libattn", "scaled_dot_product_attention"] += 1
         return out

@@ -246,6 +246,10 @@ def forward(*arguments):
     return torch.ops.libattn.forward(*arguments)
 
 
+def refuse_forward_mode(*_):
+    raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
+
+
 def _refuse(ctx, *grads):
     raise NotImplementedError(
         "libattn has no double backward: gradients of attention's gradients are out of its scope"
@@ -405,6 +409,7 @@ class _Forward(torch.autograd.Function):
 
     setup_context = staticmethod(_remember)
     backward = staticmethod(_differentiate)
+    jvp = staticmethod(refuse_forward_mode)
     vmap = staticmethod(_map_forward)
 
     @staticmethod
@@ -414,6 +419,7 @@ class _Forward(torch.autograd.Function):
 
 class _Backward(torch.autograd.Function):
     backward = staticmethod(_refuse)
+    jvp = staticmethod(refuse_forward_mode)
     vmap = staticmethod(lambda *arguments: tuple(map(tuple, _map_backward(*arguments))))
 
     @staticmethod
