@@ -69,9 +69,8 @@ template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,
                                            Steps<S> &steps, const Blocks b, const Walk<S> walk,
-                                           uint32_t number, int from, Kept<S::KEEPS> &kept_of_p)
+                                           uint32_t number, int from, Drops<S> &drops)
 {
-    using Drop = Dropout<S::DTYPE, true, false>;
     const int group = row_group<S>();
     const bool leader = lean_thread<S, 2>() % 128 == 0;
     float s[S::BN / 2];
@@ -85,10 +84,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     const int first = walk.block(0);
     if (S::HALVES && b.end <= first * S::BN + S::BN / 2) {
         first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, first, q,
-                                                    number, from > 0, p, kept_of_p);
+                                                    number, from > 0, p, drops);
     } else {
         first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p,
-                              kept_of_p);
+                              drops);
     }
     /* The group's number, by way of q: ptxas would read threadIdx again in each block. */
     const int turn =
@@ -124,10 +123,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
-        uint32_t bits[(S::BN + 63) / 64];
-        if constexpr (S::DROPS) { /* while products run */
-            Drop(dropout_places<S>()).template find<S::BN / 4>(a, block * S::BN, bits);
-        }
+        drops.begin_block(a, block * S::BN);
         wgmma::wait<S::AHEAD ? 2 : 0>();
         wgmma::hold(s);
         if (leader) {
@@ -162,17 +158,12 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             float alpha[2];
             move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
-            if constexpr (S::KEEPS) {
-                kept_of_p.lower(alpha);
-            }
+            drops.lower(alpha);
             probabilities<S::DTYPE>(s, e, rows.state, p);
             rescale_moved(rows.o, alpha);
         }
         steps.learn(e);
-        if constexpr (S::DROPS) {
-            Drop::clear(bits, p);
-            kept_of_p.add(p);
-        }
+        drops.take(a, block * S::BN, p);
     }
     if (S::PARTS == 1 && leader) {
         ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
@@ -320,7 +311,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
         const Blocks &b = post.blocks;
         if (b.count > 0) {
             Rows<S::DV> rows;
-            Kept<S::KEEPS> kept;
+            Drops<S> drops;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             const Blocks &mine = post.groups[row_group<S>()];
             if constexpr (S::PARTS > 1) {
@@ -340,9 +331,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (mine.count > 0) {
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, warp);
-                if constexpr (S::DROPS) {
-                    Dropout<S::DTYPE, true, false>(dropout_places<S>()).begin(a, post.item, warp);
-                }
+                drops.begin(a, post.item, warp);
                 if constexpr (S::SWAPS) {
                     run_swapped<S>(a, rows, memory, warp, mine.uniform(), ptx::uniform(number),
                                    post.tiles);
@@ -353,7 +342,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                     const Blocks blocks = mine.uniform();
                     const Walk<S> walk(a, post.item, blocks);
                     run_blocks<S>(a, rows, memory, warp, steps, blocks, walk.uniform(),
-                                  ptx::uniform(number + from), from, kept);
+                                  ptx::uniform(number + from), from, drops);
                 }
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
@@ -361,7 +350,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             /* opaque: else the place is kept over the tile loop, and spilled */
             Post &done = S::STEPS ? post : memory.post(ptx::opaque(posts));
             pass_rest<S>(a, memory, done);
-            finish<S>(a, memory, done, kept.rows(a, warp), rows);
+            finish<S>(a, memory, done, drops.rows(a, warp), rows);
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);
         } else {
