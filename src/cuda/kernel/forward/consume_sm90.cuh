@@ -61,7 +61,7 @@ __device__ __forceinline__ bool weigh_kept(const float (&s)[S::BN / 2], Exponent
             return true;
         }
     }
-    return keep_bases<S::DTYPE, 4 * S::AWAITED>(s, e, state, p, chains);
+    return keep_bases<S::DTYPE, 4 * S::AWAITED, S::PASSES>(s, e, state, p, chains);
 }
 
 /* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
@@ -114,14 +114,20 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             k = ptx::opaque(k), k_full = ptx::opaque(k_full), parity = ptx::opaque(parity);
         }
         const int block = walk.block(i);
-        const bool masked = b.masked(block),
-                   begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
+        const bool masked = b.masked(block);
+        bool begins = false;
+        if constexpr (!S::PASSES) {
+            begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
+        }
         auto e = steps.exponents(a, block * S::BN);
         if constexpr (S::VANISHES) {
             e.template foresee<S::BN / 2>(rows.state);
         }
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
+        }
+        if constexpr (S::PASSES) {
+            begins = steps.begins(rows.state);
         }
         drops.begin_block(a, block * S::BN);
         wgmma::wait<S::AHEAD ? 2 : 0>();
