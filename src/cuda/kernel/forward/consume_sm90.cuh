@@ -61,7 +61,7 @@ __device__ __forceinline__ bool weigh_kept(const float (&s)[S::BN / 2], Exponent
             return true;
         }
     }
-    return keep_bases<S::DTYPE, 4 * S::AWAITED>(s, e, state, p, chains);
+    return keep_bases<S::DTYPE, 4 * S::AWAITED, S::PASSES>(s, e, state, p, chains);
 }
 
 /* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
@@ -69,9 +69,8 @@ template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,
                                            Steps<S> &steps, const Blocks b, const Walk<S> walk,
-                                           uint32_t number, int from, Kept<S::KEEPS> &kept_of_p)
+                                           uint32_t number, int from, Drops<S> &drops)
 {
-    using Drop = Dropout<S::DTYPE, true, false>;
     const int group = row_group<S>();
     const bool leader = lean_thread<S, 2>() % 128 == 0;
     float s[S::BN / 2];
@@ -85,10 +84,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     const int first = walk.block(0);
     if (S::HALVES && b.end <= first * S::BN + S::BN / 2) {
         first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, first, q,
-                                                    number, from > 0, p, kept_of_p);
+                                                    number, from > 0, p, drops);
     } else {
         first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p,
-                              kept_of_p);
+                              drops);
     }
     /* The group's number, by way of q: ptxas would read threadIdx again in each block. */
     const int turn =
@@ -115,8 +114,11 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             k = ptx::opaque(k), k_full = ptx::opaque(k_full), parity = ptx::opaque(parity);
         }
         const int block = walk.block(i);
-        const bool masked = b.masked(block),
-                   begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
+        const bool masked = b.masked(block);
+        bool begins = false;
+        if constexpr (!S::PASSES) {
+            begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
+        }
         auto e = steps.exponents(a, block * S::BN);
         if constexpr (S::VANISHES) {
             e.template foresee<S::BN / 2>(rows.state);
@@ -124,10 +126,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
-        uint32_t bits[(S::BN + 63) / 64];
-        if constexpr (S::DROPS) { /* while products run */
-            Drop(dropout_places<S>()).template find<S::BN / 4>(a, block * S::BN, bits);
+        if constexpr (S::PASSES) {
+            begins = steps.begins(rows.state);
         }
+        drops.begin_block(a, block * S::BN);
         wgmma::wait<S::AHEAD ? 2 : 0>();
         wgmma::hold(s);
         if (leader) {
@@ -162,17 +164,12 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             float alpha[2];
             move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
-            if constexpr (S::KEEPS) {
-                kept_of_p.lower(alpha);
-            }
+            drops.lower(alpha);
             probabilities<S::DTYPE>(s, e, rows.state, p);
             rescale_moved(rows.o, alpha);
         }
         steps.learn(e);
-        if constexpr (S::DROPS) {
-            Drop::clear(bits, p);
-            kept_of_p.add(p);
-        }
+        drops.take(a, block * S::BN, p);
     }
     if (S::PARTS == 1 && leader) {
         ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
@@ -320,7 +317,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
         const Blocks &b = post.blocks;
         if (b.count > 0) {
             Rows<S::DV> rows;
-            Kept<S::KEEPS> kept;
+            Drops<S> drops;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             const Blocks &mine = post.groups[row_group<S>()];
             if constexpr (S::PARTS > 1) {
@@ -340,9 +337,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (mine.count > 0) {
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, warp);
-                if constexpr (S::DROPS) {
-                    Dropout<S::DTYPE, true, false>(dropout_places<S>()).begin(a, post.item, warp);
-                }
+                drops.begin(a, post.item, warp);
                 if constexpr (S::SWAPS) {
                     run_swapped<S>(a, rows, memory, warp, mine.uniform(), ptx::uniform(number),
                                    post.tiles);
@@ -353,7 +348,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                     const Blocks blocks = mine.uniform();
                     const Walk<S> walk(a, post.item, blocks);
                     run_blocks<S>(a, rows, memory, warp, steps, blocks, walk.uniform(),
-                                  ptx::uniform(number + from), from, kept);
+                                  ptx::uniform(number + from), from, drops);
                 }
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
@@ -361,7 +356,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             /* opaque: else the place is kept over the tile loop, and spilled */
             Post &done = S::STEPS ? post : memory.post(ptx::opaque(posts));
             pass_rest<S>(a, memory, done);
-            finish<S>(a, memory, done, kept.rows(a, warp), rows);
+            finish<S>(a, memory, done, drops.rows(a, warp), rows);
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);
         } else {

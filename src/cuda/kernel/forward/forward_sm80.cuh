@@ -23,7 +23,7 @@
 
 template <int DTYPE_, int D_, int WARPS_, int BN_, bool DROPS> struct Shape {
     static constexpr int DTYPE = DTYPE_, D = D_, BN = BN_, BM = 16 * WARPS_, THREADS = 32 * WARPS_;
-    using Drop = Dropout<DTYPE, DROPS, true>;
+    using Drop = Dropout<DTYPE, DROPS>;
     static constexpr bool BF16 = DTYPE != ATTN_F16;
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;

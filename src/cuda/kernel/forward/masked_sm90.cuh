@@ -106,6 +106,14 @@ template <class S> struct Steps<S, ATTN_CUDA_MASKED_LANES> : MaskAlone<S> {
         Mask::visible[0] = __float_as_uint(bits.x), Mask::visible[1] = __float_as_uint(bits.y);
     }
 
+    /* True if rows of the warp that may have too few keys for slack see some of the block. Sums of
+     * others stay, so a row that the mask hides altogether keeps no warp from its quick way. */
+    __device__ __forceinline__ bool begins(const RowState (&state)[2]) const
+    {
+        return __any_sync(~0u, (signbit(state[0].l) && Mask::visible[0] != 0) ||
+                                   (signbit(state[1].l) && Mask::visible[1] != 0));
+    }
+
   private:
     __device__ __forceinline__ uint32_t place(int key) const
     {

@@ -3,6 +3,7 @@
  * all of an item's first block.
  */
 #pragma once
+#include "cuda/kernel/forward/dropped_sm90.cuh"
 #include "cuda/kernel/forward/steps_sm90.cuh"
 #include "cuda/kernel/forward/turns_sm90.cuh"
 #include "cuda/kernel/forward/walk_sm90.cuh"
@@ -170,8 +171,7 @@ template <class S, int N>
 __device__ __forceinline__ void
 first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
             const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b, int block,
-            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4],
-            Kept<S::KEEPS> &kept)
+            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4], Drops<S> &drops)
 {
     const int key = block * S::BN;
     float s[N / 2], alpha[2];
@@ -187,6 +187,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
         end_turn<S>();
     }
     steps.fetch_mask(a, key);
+    drops.begin_block(a, key);
     wgmma::wait<0>();
     wgmma::hold(s);
     if (!S::VIEW && threadIdx.x % 128 == 0) {
@@ -208,11 +209,5 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
     probabilities<S::DTYPE>(s, e, rows.state, p);
     steps.learn(e);
-    if constexpr (S::DROPS) {
-        uint32_t bits[(S::BN + 63) / 64];
-        const Dropout<S::DTYPE, true, false> drop(dropout_places<S>());
-        drop.template find<S::BN / 4>(a, key, bits);
-        drop.clear(bits, p);
-        kept.add(p);
-    }
+    drops.take(a, key, p);
 }

@@ -52,6 +52,9 @@ struct Shape {
     static constexpr bool VANISHES = SCORES == ATTN_CUDA_SLOPED;
     /* A tensor may mask a position. */
     static constexpr bool MASKS = ATTN_SM90_HAS_NOTES(SCORES);
+    /* Rows that have seen few keys keep their warp from its quick way only where they see some of a
+     * block. */
+    static constexpr bool PASSES = SCORES == ATTN_CUDA_MASKED_LANES;
     /* Values that follow from the thread's number and are computed anew in each block, since a mask
      * or a bias leaves no registers for them: none, the next turn's barrier, and the leader. */
     static constexpr int LEAN = MASKED ? 1 : SCORES == ATTN_CUDA_BIASED ? 2 : 0;

@@ -15,7 +15,6 @@
 #pragma once
 #include "cuda/kernel/forward/mask_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
-#include "cuda/kernel/rows/dropped.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
@@ -64,14 +63,6 @@ template <class S, int SCORES = S::SCORES> struct Steps : NoSteps, LinearSteps {
     {
     }
 };
-
-/* Places of dropout, one for each warp of the CTA. */
-template <class S> __device__ __forceinline__ auto *dropout_places()
-{
-    using Place = typename Dropout<S::DTYPE, S::DROPS, false>::Place;
-    __shared__ Place places[4 * (S::GROUPS + 1)];
-    return places;
-}
 
 template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps, MaskSteps<S> {
     static constexpr int PITCH = 4 * S::BN; /* bytes of a row of f32 */

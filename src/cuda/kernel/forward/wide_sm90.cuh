@@ -20,8 +20,9 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
     Sum<S> sum(rows);
     HeldQ<S> held;
     const uint32_t q = operand_place(ptx::uniform(memory.q()));
-    Kept<S::KEEPS> kept; /* nothing: there is no dropout here */
-    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, q, number, false, p, kept);
+    Drops<S> drops; /* nothing: there is no dropout here */
+    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, q, number, false, p,
+                          drops);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         const uint32_t n = number + i;

@@ -15,7 +15,7 @@
 constexpr float LIGHT = 0x1p-4f;
 
 /* No dropout. */
-template <int DTYPE, bool ON, bool ONE> struct Dropout {
+template <int DTYPE, bool ON> struct Dropout {
     struct Place {
     };
     __device__ __forceinline__ explicit Dropout(Place *)
@@ -43,9 +43,9 @@ template <int DTYPE, bool ON, bool ONE> struct Dropout {
     }
 };
 
-/* Dropout, of blocks of 32 keys or more. ONE: the warps of a CTA share a place, and have its rows
- * in turn; else each has a place of its own. */
-template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
+/* Dropout, of blocks of 32 keys or more. The warps of a CTA share a place, and have its rows in
+ * turn. */
+template <int DTYPE> struct Dropout<DTYPE, true> {
     /* A row and key 0. */
     struct Place {
         uint4 counter;
@@ -53,10 +53,10 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
         uint32_t row;
         uint64_t key; /* their positions */
     };
-    Place *places;    /* in shared memory, since registers are few */
+    Place *shared;    /* since registers are few */
     float kept[1][4]; /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept */
 
-    __device__ __forceinline__ explicit Dropout(Place *places_) : places(places_), kept{}
+    __device__ __forceinline__ explicit Dropout(Place *shared_) : shared(shared_), kept{}
     {
     }
     static __device__ __forceinline__ void find_place(const attn_cuda_forward_params &a,
@@ -66,17 +66,6 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
         const DropoutRow row(a.problem, item.sequence, item.head, row_number);
         place = {row.counter(), row.even(), (uint32_t)row.query, row.first_key};
     }
-    /* Begins an item of a warp with a place of its own. All its lanes. */
-    __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
-                                          const WarpRows &warp)
-    {
-        __syncwarp(); /* all lanes have read the last item's place */
-        if (threadIdx.x % 32 == 0) {
-            find_place(a, item, warp.row(item, 0), places[threadIdx.x / 32]);
-        }
-        __syncwarp();
-    }
-
     /* Moves bases (rows.cuh), and scales down what has been kept. */
     template <int N, int D, class Exponents>
     __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s)[N],
@@ -109,11 +98,11 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     __device__ __forceinline__ void find(const attn_cuda_forward_params &a, int key,
                                          uint32_t (&bits)[(WORDS + 15) / 16]) const
     {
-        const int thread = ptx::opaque(threadIdx.x), row = thread % 32 / 4,
-                  warp = ONE ? thread / 32 : 0;
-        const Place &place = places[ONE ? 0 : thread / 32];
+        const int thread = ptx::opaque(threadIdx.x), row = thread % 32 / 4, warp = thread / 32;
+        const Place &place = *shared;
         if (!place.even) {
-            find_one_by_one<WORDS>(a, place, 16 * warp + row, key + thread % 4 * 2, bits);
+            find_one_by_one<WORDS>(a, place.counter, place.row, place.key, 16 * warp + row,
+                                   key + thread % 4 * 2, bits);
             return;
         }
         uint4 at = place.counter;
@@ -127,19 +116,19 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     }
     /* The same where positions begin anywhere. row, key: of the lane's first element. */
     template <int WORDS>
-    static __device__ __forceinline__ void find_one_by_one(const attn_cuda_forward_params &a,
-                                                           const Place &place, int row, int key,
-                                                           uint32_t (&bits)[(WORDS + 15) / 16])
+    static __device__ __forceinline__ void
+    find_one_by_one(const attn_cuda_forward_params &a, uint4 counter, uint32_t first_row,
+                    uint64_t first_key, int row, int key, uint32_t (&bits)[(WORDS + 15) / 16])
     {
         const attn_dropout &dropout = a.problem.dropout;
-        const uint64_t stream = (uint64_t)place.counter.w << 32 | place.counter.z;
+        const uint64_t stream = (uint64_t)counter.w << 32 | counter.z;
 #pragma unroll
         for (int part = 0; part < (WORDS + 15) / 16; part++) {
             bits[part] = 0;
 #pragma unroll 1
             for (int i = 16 * part; i < min(WORDS, 16 * part + 16); i++) {
-                const uint64_t of_row = place.row + row + i % 2 * 8,
-                               of_key = place.key + key + i / 2 * 8;
+                const uint64_t of_row = first_row + row + i % 2 * 8,
+                               of_key = first_key + key + i / 2 * 8;
                 uint32_t pair = 0;
 #pragma unroll 1
                 for (int j = 0; j < 2; j++) {
@@ -193,48 +182,5 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     {
         const bool looks = DTYPE == ATTN_F16 && a.problem.dropout.scale != 0;
         return {warp, {looks && kept[0][0] < LIGHT, looks && kept[0][2] < LIGHT}};
-    }
-};
-
-/* What a thread's rows keep of P over the blocks of an item, in f16 with dropout: both sums in one
- * register, since more are not left. Of other kernels nothing. */
-template <bool ON> struct Kept {
-    __device__ __forceinline__ void lower(const float (&)[2])
-    {
-    }
-    template <int PARTS, int WORDS>
-    __device__ __forceinline__ void add(const uint32_t (&)[PARTS][WORDS])
-    {
-    }
-    template <class Warp>
-    __device__ __forceinline__ const Warp &rows(const attn_cuda_forward_params &,
-                                                const Warp &warp) const
-    {
-        return warp;
-    }
-};
-template <> struct Kept<true> {
-    uint32_t sums = 0; /* in bf16, whose range they do not leave */
-
-    __device__ __forceinline__ void lower(const float (&alpha)[2])
-    {
-        const float2 x = ptx::unpack_half<true>(sums);
-        sums = ptx::pack_half<true>(x.x * alpha[0], x.y * alpha[1]);
-    }
-    template <int WORDS> __device__ __forceinline__ void add(const uint32_t (&p)[1][WORDS])
-    {
-        float fresh[1][4] = {};
-        Dropout<ATTN_F16, true, false>::add(fresh, p);
-        const float2 x = ptx::unpack_half<true>(sums);
-        sums = ptx::pack_half<true>(x.x + fresh[0][0], x.y + fresh[0][2]);
-    }
-    template <class Warp>
-    __device__ __forceinline__ Warp rows(const attn_cuda_forward_params &a, const Warp &warp) const
-    {
-        const float2 x = ptx::unpack_half<true>(sums);
-        const bool looks = a.problem.dropout.scale != 0;
-        Warp light = warp;
-        light.light[0] = looks && x.x < LIGHT, light.light[1] = looks && x.y < LIGHT;
-        return light;
     }
 };

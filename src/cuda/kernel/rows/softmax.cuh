@@ -221,9 +221,10 @@ __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
     return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
 }
 
-/* Computes probabilities with bases that stay, if no row begins; words before DONE are there, and
- * in chains. Returns false if some base of the warp's rows may have to move; p is useless then. */
-template <int DTYPE, int DONE = 0, int PARTS, int N, class Exponents>
+/* Computes probabilities with bases that stay, if no row begins, or (BEGIN) none of those that do
+ * sees a key; words before DONE are there, and in chains. Returns false if some base of the warp's
+ * rows may have to move; p is useless then. */
+template <int DTYPE, int DONE = 0, bool BEGIN = false, int PARTS, int N, class Exponents>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2], Chains chains = {})
 {
@@ -234,8 +235,8 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, Ro
     if (__any_sync(~0u, !good)) {
         return false;
     }
-    state[0].l += sum[0];
-    state[1].l += sum[1];
+    state[0].l += BEGIN ? copysignf(sum[0], state[0].l) : sum[0];
+    state[1].l += BEGIN ? copysignf(sum[1], state[1].l) : sum[1];
     return true;
 }
 
