@@ -234,8 +234,7 @@ __device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
         const float *const reach = a.reach + grad_row_place(p, item.sequence, h);
 #pragma unroll 1
         for (int64_t row = first + ptx::thread() % 4; row < end; row += 4) {
-            if (reach[row] < INFINITY &&
-                (any || DropoutRow(p, item.sequence, h, row).keeps(key))) {
+            if (reach[row] < INFINITY && (any || DropoutRow(p, item.sequence, h, row).keeps(key))) {
                 return true;
             }
         }
@@ -280,10 +279,10 @@ __device__ __forceinline__ bool has_faint_keys(const attn_cuda_backward_params &
     const float2 scores = of_four_lanes(own_scores), weights = of_four_lanes(own_weights);
     const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on),
                seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
-    return (seen && is_faint_key<S::DROPS>(a, item, band, key, scores.x,
-                                           both ? weights.x : INFINITY)) ||
-           (seen_8 && is_faint_key<S::DROPS>(a, item, band, key + 8, scores.y,
-                                             both ? weights.y : INFINITY));
+    return (seen &&
+            is_faint_key<S::DROPS>(a, item, band, key, scores.x, both ? weights.x : INFINITY)) ||
+           (seen_8 &&
+            is_faint_key<S::DROPS>(a, item, band, key + 8, scores.y, both ? weights.y : INFINITY));
 }
 
 /* Whether row `row` of the item or the row 8 below is faint. */
