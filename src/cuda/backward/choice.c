@@ -104,6 +104,15 @@ static attn_cuda_family lone_family(const attn_problem *problem, attn_cuda_famil
                                                                                        : others;
 }
 
+/* True if a problem without masks, biases and other steps has dropout alone, and kernels for that:
+ * up to d = 64 the one with a helper is for ALiBi, too. */
+static bool is_dropout_alone(const attn_problem *problem)
+{
+    return problem->dropout.on && !problem->alibi.data &&
+           !attn_tensor_present(&problem->q_origin) && !attn_tensor_present(&problem->k_origin) &&
+           (problem->d > 64 || problem->dv > 64);
+}
+
 /* ALiBi and dropout, masks and biases of the inputs' type have faster ones. */
 static attn_cuda_family ordered_family(const attn_problem *problem)
 {
@@ -126,6 +135,9 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
     if (tabled) {
         return lone_family(problem, light ? ATTN_CUDA_BACKWARD_SM90_TABLES
                                           : ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES);
+    }
+    if (light && is_dropout_alone(problem)) {
+        return ATTN_CUDA_BACKWARD_SM90_DROPOUT;
     }
     return lone_family(problem,
                        light ? ATTN_CUDA_BACKWARD_SM90_LIGHT : ATTN_CUDA_BACKWARD_SM90_STEPS);

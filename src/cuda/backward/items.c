@@ -66,7 +66,8 @@ attn_cuda_grad_rests attn_cuda_grad_rests_of(const attn_problem *problem,
         kernel->dtype != ATTN_F32 &&
         (family == ATTN_CUDA_BACKWARD_SM90 || family == ATTN_CUDA_BACKWARD_SM90_LIGHT ||
          family == ATTN_CUDA_BACKWARD_SM90_ALIBI || family == ATTN_CUDA_BACKWARD_SM90_MASK ||
-         family == ATTN_CUDA_BACKWARD_SM90_BIAS || family == ATTN_CUDA_BACKWARD_SM90_TABLES);
+         family == ATTN_CUDA_BACKWARD_SM90_BIAS || family == ATTN_CUDA_BACKWARD_SM90_DROPOUT ||
+         family == ATTN_CUDA_BACKWARD_SM90_TABLES);
     const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
     const attn_interval rows =
         attn_mask_queries(problem, &whole, 0, whole.nk < kernel->keys ? whole.nk : kernel->keys);

@@ -101,6 +101,10 @@
 #define ATTN_BACKWARD_SM90_BIAS(name, ...)          \
     ENTRY(attn_backward_sm90_bias_##name##_ordered) \
     ENTRY(attn_backward_sm90_bias_##name##_round)
+#elif defined(EMULATED_backward_sm90_dropout)
+#define ATTN_BACKWARD_SM90_DROPOUT(name, ...)          \
+    ENTRY(attn_backward_sm90_dropout_##name##_ordered) \
+    ENTRY(attn_backward_sm90_dropout_##name##_round)
 #elif defined(EMULATED_backward_sm90_tables)
 #define ATTN_BACKWARD_SM90_TABLES(name, ...)          \
     ENTRY(attn_backward_sm90_tables_##name##_ordered) \

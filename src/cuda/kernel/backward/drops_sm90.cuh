@@ -3,7 +3,44 @@
  * so of each (steps_sm90.cuh), then the sign of P, and 0 in the packed P.
  */
 #pragma once
-#include "cuda/kernel/backward/keys_sm90.cuh"
+#include "cuda/kernel/backward/turns_sm90.cuh"
+#include "cuda/kernel/rows/kept_sm90.cuh"
+
+/* The counter of a lane's first call of Philox for a tile of a stream, whose first key and row for
+ * the lane these are. A call is for two neighbouring keys, which two lanes have. So one of them
+ * calls it for the even rows, one for the odd rows. */
+__device__ __forceinline__ uint4 lane_call(int lane, int key, int row, uint64_t stream)
+{
+    return {attn_dropout_keys((uint32_t)key), attn_dropout_rows((uint32_t)row) + lane / 4 % 2,
+            (uint32_t)stream, (uint32_t)(stream >> 32)};
+}
+
+/* The same for tile n of an item of sequences without origins. tiles: in shared memory, of each
+ * stage the tile's first row, then of each the words of its stream (loader_sm90.cuh). */
+template <class S>
+__device__ __forceinline__ uint4 tile_call(const OrderedItem &o, const int *tiles, int group,
+                                           uint32_t n)
+{
+    const int lane = thread_number() % 32, at = n % S::STAGES, warp = thread_number() / 32 % 4;
+    return lane_call(
+        lane, (int)o.item.first + 64 * group + 16 * warp + lane / 4, tiles[at] + lane % 4 * 2,
+        (uint64_t)(uint32_t)tiles[2 * S::STAGES + at] << 32 | (uint32_t)tiles[S::STAGES + at]);
+}
+
+/* Finds what such a call and those behind it drop: bit drop_bit(e) of word e / 32 for element e.
+ * All lanes of the warp. */
+template <int WORDS>
+__device__ __forceinline__ void find_calls(const attn_cuda_backward_params &a, const uint4 &first,
+                                           uint32_t (&words)[WORDS])
+{
+    uint32_t kept[WORDS];
+    find_kept(a.dropout, a.grads.problem.dropout.limit, first, kept);
+    const uint32_t which = ptx::thread() / 4 % 2 ? 0x3276 : 0x5410;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        words[i] = ~ptx::permute(kept[i], __shfl_xor_sync(~0u, kept[i], 4), which);
+    }
+}
 
 /* The bit of element e in its word, which is for 32. */
 __device__ __forceinline__ constexpr int drop_bit(int e)

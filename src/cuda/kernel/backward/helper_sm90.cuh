@@ -73,7 +73,7 @@ __device__ __forceinline__ void find_bits(const attn_cuda_backward_params &a, co
     for (int group = 0; group < 2; group++, call.x += attn_dropout_keys(64)) {
         uint32_t words[2] = {};
         if (even) {
-            helped_tile<S>(a, o, at, group).find_of_calls(call, words);
+            find_calls(a, call, words);
         } else if (on) {
             helped_tile<S>(a, o, at, group).find_one_by_one(words);
         }

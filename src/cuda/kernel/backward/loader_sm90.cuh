@@ -33,7 +33,12 @@ template <class S> struct OrderedLoader {
             const int place = (int)o.item.sequence.q_first + row,
                       batch = (int)o.item.sequence.tensor;
             row_of[n % S::STAGES] = row;
-            if constexpr (S::HAS_HEADS) {
+            if constexpr (S::DROPPED) {
+                const uint64_t stream = attn_dropout_stream(
+                    &a.grads.problem.dropout, o.item.sequence.index, a.grads.problem.heads, head);
+                row_of[S::STAGES + n % S::STAGES] = (int)(uint32_t)stream;
+                row_of[2 * S::STAGES + n % S::STAGES] = (int)(uint32_t)(stream >> 32);
+            } else if constexpr (S::HAS_HEADS) {
                 row_of[S::STAGES + n % S::STAGES] = head;
             }
             ptx::mbarrier_arrive_expect(full, (S::APART ? 1 : 2) * S::STEP_BYTES);

@@ -33,11 +33,25 @@ __device__ __forceinline__ void read_mask(const GradMemory<S> &memory, uint32_t 
     release_table(memory, n);
 }
 
-/* Adds the bias of a warpgroup's 64 keys to exponents of ROWS rows from FROM on. All lanes. */
+/* Hides ROWS rows from FROM on of a warpgroup's 64 keys, by such words. */
+template <int FROM, int ROWS, int N, int WORDS>
+__device__ __forceinline__ void hide_table(const uint32_t (&shown)[WORDS], float (&s)[N])
+{
+#pragma unroll
+    for (int i = FROM; i < FROM + ROWS; i += 32) { /* of a word's bits half at a time */
+        hide_exponents<32>(s + i / 2, shown[i / 64] >> i % 64 / 8);
+    }
+}
+
+/* Adds the bias of a warpgroup's 64 keys to exponents of ROWS rows of tile n from FROM on: the
+ * first ones, then the last ones. All lanes. */
 template <class S, int FROM, int ROWS>
-__device__ __forceinline__ void add_table(const GradMemory<S> &memory, int group,
+__device__ __forceinline__ void add_table(const GradMemory<S> &memory, uint32_t n, int group,
                                           float (&s)[S::STEP / 2])
 {
+    if (FROM == 0) {
+        memory.table_stage().await_full(n);
+    }
     const int lane = thread_number() % 32, row = lane / 16 * 8 + lane % 8,
               piece = thread_number() / 32 % 4 * 2 + lane / 8 % 2;
     const uint32_t at = memory.table() + (group * S::STEP + row) * 128 + (piece ^ lane % 8) * 16;
@@ -46,5 +60,8 @@ __device__ __forceinline__ void add_table(const GradMemory<S> &memory, int group
         uint32_t x[4];
         mma::load_4<true>(x, at + j * 16 * 128);
         add_bias<S::BF16>(s + 8 * j, x);
+    }
+    if (FROM + ROWS == S::STEP) {
+        release_table(memory, n);
     }
 }

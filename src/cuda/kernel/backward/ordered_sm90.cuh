@@ -30,8 +30,8 @@ template <class S> struct OrderedGroup {
     static constexpr TileReads READS = !S::TABLED   ? READ_GATHERED
                                        : S::STEPPED ? READ_EITHER
                                                     : READ_COPIED;
-    static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2;         /* of P^T in registers */
-    static constexpr bool HIDES = !S::STEPPED && !S::SLOPED && !S::TILED; /* keys of an item */
+    static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2; /* of P^T in registers */
+    static constexpr bool HIDES = !S::STEPPED && !S::LONE;        /* keys of an item */
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
     const OrderedItem &o;
@@ -46,11 +46,11 @@ template <class S> struct OrderedGroup {
     uint32_t drop[S::STEP / 64] = {};             /* of the tile to come (steps_sm90.cuh) */
     uint32_t shown[S::MASKED ? S::STEP / 64 : 1]; /* what the mask shows of it (read_bits) */
 
-    static constexpr bool HAS_GROUP =
-        (EARLY || !S::DROPS) && !S::STEPPED && !S::APART; /* there is a register for it */
+    static constexpr bool HAS_GROUP = (EARLY || !S::DROPS) && !S::STEPPED && !S::APART &&
+                                      (!S::DROPPED || S::BF16); /* there is a register for it */
     /* The same for numbers of the item's first and last tile. Slower with a bias, and with ALiBi
      * beside S^T of the next tile behind dS. */
-    static constexpr bool COUNTS = !S::DROPS && !S::SLOPED && !S::BIASED;
+    static constexpr bool COUNTS = (!S::DROPS || S::DROPPED) && !S::SLOPED && !S::BIASED;
     int own_group = HAS_GROUP ? ptx::uniform(thread_number() / 128) - 1 : 0;
 
     __device__ __forceinline__ int group() const
@@ -121,7 +121,7 @@ template <class S> struct OrderedGroup {
         if constexpr (FROM > 0) {
             wgmma::keep(p[BEFORE], n);
         }
-        if constexpr (S::LIGHT && (S::BF16 || S::HELPED)) {
+        if constexpr (S::LIGHT && (S::BF16 || S::HELPED || S::DROPPED)) {
             if (drops()) {
                 drop_gradients<FROM, PART, FIRST>(dp, drop);
             }
@@ -143,13 +143,13 @@ template <class S> struct OrderedGroup {
         return row_of[2 * S::STAGES + n % S::STAGES];
     }
 
-    /* Makes P^T of S^T, ROWS rows from FROM on of tile n: without dropout, and with one score step
-     * at most. key, row: the thread's first ones. */
+    /* Makes P^T of S^T, ROWS rows from FROM on of tile n: with one score step or dropout at most.
+     * key, row: the thread's first ones. */
     template <int FROM, int ROWS>
     __device__ __forceinline__ void weigh(uint32_t n, uint32_t lse, const attn_band &band,
                                           bool masked, int key, int row)
     {
-        if constexpr (!S::SLOPED && !S::TILED) {
+        if constexpr (!S::LONE) {
             probabilities<S::BF16, FROM, ROWS>(s, a.scale_log2, lse, band, masked, a.hides_keys,
                                                key, row);
             return;
@@ -160,21 +160,15 @@ template <class S> struct OrderedGroup {
                                   (float)(row + o.item.sequence.diagonal - key));
         }
         if constexpr (S::BIASED) {
-            if (FROM == 0) {
-                memory.table_stage().await_full(n);
-            }
-            add_table<S, FROM, ROWS>(memory, group(), s);
-            if (FROM + ROWS == S::STEP) {
-                release_table(memory, n);
-            }
+            add_table<S, FROM, ROWS>(memory, n, group(), s);
         }
         if constexpr (S::MASKED) {
-#pragma unroll
-            for (int i = FROM; i < FROM + ROWS; i += 32) { /* of a word's bits half at a time */
-                hide_exponents<32>(s + i / 2, shown[i / 64] >> i % 64 / 8);
-            }
+            hide_table<FROM, ROWS>(shown, s);
         }
         raise_exponents<FROM, ROWS>(s, band, masked, key, row);
+        if (S::DROPPED && drops()) { /* of a branch of its own the compiler makes R2P */
+            mark_dropped<FROM, ROWS>(s, drop);
+        }
     }
 
     /* What a warp has of tile n, for its steps. */
@@ -225,7 +219,7 @@ template <class S> struct OrderedGroup {
             take_bits(n, group(), drop);
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N / 2>(s, lse, slope(n),
                                                                              drop);
-        } else if constexpr (!S::DROPS) {
+        } else if constexpr (!S::DROPS || S::DROPPED) {
             weigh<0, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (!EARLY) {
             const StepTile steps = steps_of(n);
@@ -264,6 +258,8 @@ template <class S> struct OrderedGroup {
             StepTile steps = steps_of(n);
             steps.drop[0] = drop[0];
             steps.run<S::BF16, READS>(s, p, lse);
+        } else if constexpr (S::DROPPED) {
+            weigh<N / 2, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (EARLY && S::LIGHT) {
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N>(s, lse, slope(n), drop);
         } else if constexpr (!S::DROPS) {
@@ -283,6 +279,8 @@ template <class S> struct OrderedGroup {
         if constexpr (MORE && EARLY && !S::SLOPED) {
             issue_next(n + 1);
         }
+        /* now, since shared memory is slow beside dQ and dK */
+        const uint4 call = MORE && S::DROPPED ? tile_call<S>(o, row_of, group(), n + 1) : uint4{};
         ptx::fence_proxy_async();
         if constexpr (MORE && !EARLY) {
             issue_next(n + 1);
@@ -307,7 +305,9 @@ template <class S> struct OrderedGroup {
         if constexpr (!MORE) {
             bad_values = give_values<S>(a, memory, o, sums, n);
         }
-        if constexpr (MORE && EARLY && S::DROPS) {
+        if constexpr (MORE && S::DROPPED) {
+            find_calls(a, call, drop);
+        } else if constexpr (MORE && EARLY && S::DROPS) {
             steps_of(n + 1).find_dropped(drop);
         }
         if constexpr (MORE && S::TABLED) {
@@ -364,7 +364,9 @@ template <class S> struct OrderedGroup {
         if constexpr (S::TABLED) {
             steps_of(n).template fetch<S::STEP, READS>();
         }
-        if constexpr (EARLY && S::DROPS) {
+        if constexpr (S::DROPPED) {
+            find_calls(a, tile_call<S>(o, row_of, group(), n), drop);
+        } else if constexpr (EARLY && S::DROPS) {
             steps_of(n).find_dropped(drop);
         }
         if constexpr (S::MASKED) {

@@ -18,8 +18,8 @@ enum { RAISE = 24 };
 template <int D_, int STEP_> struct PartsShape {
     static constexpr bool APART = false, BF16 = true, LIGHT = false, OUTSIDE = false,
                           ROUNDS = false, STEPPED = false, DROPS = false, HAS_SLOPES = false,
-                          HAS_HEADS = false, TILED = false, WIDE = false, STAYS = true,
-                          RESTS = false, HELPED = false, FOLLOWS = false;
+                          HAS_HEADS = false, DROPPED = false, TILED = false, WIDE = false,
+                          STAYS = true, RESTS = false, HELPED = false, FOLLOWS = false;
     static constexpr int D = D_, STEP = STEP_, STAGES = 2, FIXED = 128, KEYS = FIXED,
                          BOX = ATTN_GRAD_BOX, COLUMNS = D;
     static constexpr int FIXED_PART = FIXED * D * 2, STEP_PART = STEP * D * 2,

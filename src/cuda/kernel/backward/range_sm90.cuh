@@ -25,6 +25,7 @@
 #include "cuda/backward/params.h"
 #include "cuda/kernel/backward/items.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
 #include <float.h>
 
 /* Exponents: of the factor of P; of what the largest |dO_i| becomes. */
@@ -52,6 +53,20 @@ __device__ __forceinline__ uint32_t *peaks_of(const attn_cuda_backward_params &a
     return a.peaks + 2 * (sequence * a.grads.problem.kv_heads + kv);
 }
 
+/* Whether dropout drops all keys that row i of a sequence's head sees. */
+__device__ __forceinline__ bool loses_all(const attn_problem &p, const attn_sequence &sequence,
+                                          int64_t h, int64_t i)
+{
+    const attn_interval see = attn_mask_row(&p, &sequence, i);
+    const DropoutRow drop(p, sequence, h, i);
+    bool loses = p.dropout.on;
+#pragma unroll 1
+    for (int64_t key = see.lo; loses && key < see.hi; key++) {
+        loses = !drop.keeps(key);
+    }
+    return loses;
+}
+
 /* Notes the sizes of a row of tensor batch b: `at` is its place among LSE. d_o, o: sums of squares.
  * One thread. */
 __device__ __forceinline__ void note_sizes(const attn_cuda_backward_params &a, int64_t b, int64_t i,
@@ -69,6 +84,10 @@ __device__ __forceinline__ void note_sizes(const attn_cuda_backward_params &a, i
     if (attn_tensor_present(&p.used_q)) {
         const attn_sequence sequence = attn_problem_lengths(&p, index);
         used = i - sequence.q_first < sequence.nq_used;
+    }
+    if (used && o == 0 && d_lse == 0 && p.dropout.on) { /* then delta is 0 */
+        const attn_sequence sequence = attn_problem_sequence(&p, index);
+        used = !loses_all(p, sequence, h, i - sequence.q_first);
     }
     if (used) {
         uint32_t *const peaks = peaks_of(a, index, h / p.group);
@@ -193,25 +212,29 @@ struct FaintRows {
     }
 };
 
-/* Whether the sum of a key's terms is too small. The band says how many there are; there are none
- * unless some row that it shows to the key has a dO to speak of. Lanes of four look at other
- * rows. */
+/* Whether a key's sum of |dS|, or that of P, is too small. The band says how many terms they have;
+ * there are none unless some row that it shows to the key has a dO to speak of, and of P none
+ * unless such a row keeps the key. Lanes of four look at other rows. */
+template <bool DROPS>
 __device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
                                              const GradItem &item, const attn_band &band,
-                                             int64_t key, float sum)
+                                             int64_t key, float scores, float weights)
 {
     const attn_problem &p = a.grads.problem;
     const uint32_t *const peaks = peaks_of(a, item.sequence.index, item.head);
     const int64_t first = max((int64_t)0, key - band.to + 1),
                   end = min(item.sequence.nq_used, key - band.from + 1);
-    if (key >= band.keys || !(sum < least_sum((float)((end - first) * p.group))) || peaks[0] == 0 ||
+    const float least = least_sum((float)((end - first) * p.group));
+    if (key >= band.keys || !(scores < least || weights < least) || peaks[0] == 0 ||
         (peaks[1] == 0 && !may_be_alone(p))) {
         return false; /* peaks of 0: dS is 0 */
     }
+    const bool any = !DROPS || scores < least || !p.dropout.on;
     for (int64_t h = item.head * p.group; h < (item.head + 1) * p.group; h++) {
         const float *const reach = a.reach + grad_row_place(p, item.sequence, h);
+#pragma unroll 1
         for (int64_t row = first + ptx::thread() % 4; row < end; row += 4) {
-            if (reach[row] < INFINITY) {
+            if (reach[row] < INFINITY && (any || DropoutRow(p, item.sequence, h, row).keeps(key))) {
                 return true;
             }
         }
@@ -254,12 +277,12 @@ __device__ __forceinline__ bool has_faint_keys(const attn_cuda_backward_params &
         return false;
     }
     const float2 scores = of_four_lanes(own_scores), weights = of_four_lanes(own_weights);
-    const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on);
-    const float x = both ? fminf(weights.x, scores.x) : scores.x,
-                y = both ? fminf(weights.y, scores.y) : scores.y;
-    const bool seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
-    return (seen && is_faint_key(a, item, band, key, x)) ||
-           (seen_8 && is_faint_key(a, item, band, key + 8, y));
+    const bool both = S::STEPPED || (S::LIGHT && a.grads.problem.dropout.on),
+               seen = !S::DROPS || weights.x > 0, seen_8 = !S::DROPS || weights.y > 0;
+    return (seen &&
+            is_faint_key<S::DROPS>(a, item, band, key, scores.x, both ? weights.x : INFINITY)) ||
+           (seen_8 &&
+            is_faint_key<S::DROPS>(a, item, band, key + 8, scores.y, both ? weights.y : INFINITY));
 }
 
 /* Whether row `row` of the item or the row 8 below is faint. */

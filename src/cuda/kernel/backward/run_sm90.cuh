@@ -214,8 +214,8 @@ template <class S, class Group, class Loader>
 __device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
 {
     __shared__ OrderedItem items[2], own;
-    /* then heads, for steps, and slopes */
-    __shared__ int row_of[S::STAGES * (S::HAS_SLOPES ? 3 : S::HAS_HEADS ? 2 : 1)];
+    /* then heads, for steps, and slopes, or DROPPED: streams (drops_sm90.cuh) */
+    __shared__ int row_of[S::STAGES * (S::HAS_SLOPES || S::DROPPED ? 3 : S::HAS_HEADS ? 2 : 1)];
     const GradMemory<S> memory = grad_memory<S>();
     ptx::begin_next_launch();
     if (threadIdx.x == 0) {

@@ -31,10 +31,11 @@ enum GradSteps {
     GRAD_TABLED = 4,
     GRAD_LIGHT_TABLED = GRAD_LIGHT | GRAD_TABLED,
     GRAD_STEPPED_TABLED = GRAD_STEPPED | GRAD_TABLED,
-    GRAD_SLOPED = 8,  /* ALiBi alone */
-    GRAD_MASKED = 16, /* a mask alone, of which tiles come by TMA, as of the next one */
-    GRAD_BIASED = 32, /* a bias of the inputs' type alone */
-    GRAD_ROUNDED = 64 /* a scale, and the last block of keys rounds dQ (round_sm90.cuh) */
+    GRAD_SLOPED = 8,   /* ALiBi alone */
+    GRAD_MASKED = 16,  /* a mask alone, of which tiles come by TMA, as of the next one */
+    GRAD_BIASED = 32,  /* a bias of the inputs' type alone */
+    GRAD_ROUNDED = 64, /* a scale, and the last block of keys rounds dQ (round_sm90.cuh) */
+    GRAD_DROPPED = 128 /* dropout alone, of sequences without origins */
 };
 
 /* ROOM: bytes of P, dS and sums of dQ in shared memory. STAYS: a CTA does one item after the other,
@@ -47,10 +48,12 @@ struct GradShape {
     static constexpr bool ROUNDS = STEPS == GRAD_ROUNDED, STORES = ROUNDS,
                           LATE = STORES && STEP_ == 64;
     static constexpr bool BF16 = DTYPE == ATTN_BF16, STEPPED = (STEPS & GRAD_STEPPED) != 0,
-                          TABLED = (STEPS & GRAD_TABLED) != 0, LIGHT = (STEPS & GRAD_LIGHT) != 0,
-                          DROPS = LIGHT || STEPPED, SLOPED = STEPS == GRAD_SLOPED,
-                          MASKED = STEPS == GRAD_MASKED, BIASED = STEPS == GRAD_BIASED,
-                          TILED = MASKED || BIASED, HAS_SLOPES = LIGHT || SLOPED, STAYS = STAYS_,
+                          TABLED = (STEPS & GRAD_TABLED) != 0, DROPPED = STEPS == GRAD_DROPPED,
+                          LIGHT = (STEPS & GRAD_LIGHT) != 0 || DROPPED, DROPS = LIGHT || STEPPED,
+                          SLOPED = STEPS == GRAD_SLOPED, MASKED = STEPS == GRAD_MASKED,
+                          BIASED = STEPS == GRAD_BIASED, TILED = MASKED || BIASED,
+                          LONE = SLOPED || TILED || DROPPED,
+                          HAS_SLOPES = (LIGHT && !DROPPED) || SLOPED, STAYS = STAYS_,
                           WIDE = FIXED_ == 64, HAS_HEADS = STEPS != GRAD_SCALED,
                           OUTSIDE = LIGHT && BF16,    /* the factor of dropout is not in dS */
         RESTS = !STEPPED,                             /* items.rests */

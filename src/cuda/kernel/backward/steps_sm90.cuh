@@ -10,7 +10,6 @@
 #include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/backward/tables_sm90.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
-#include "cuda/kernel/rows/kept_sm90.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
@@ -52,12 +51,10 @@ struct StepTile : ScoreTile {
     __device__ __forceinline__ bool first_call(uint4 &at) const
     {
         const attn_problem &p = a.grads.problem;
-        const bool odd = ptx::thread() / 4 % 2;
         const uint64_t stream = p.dropout.offset +
                                 (uint64_t)(uint32_t)sequence.index * (uint32_t)p.heads +
                                 (uint32_t)head;
-        at = {attn_dropout_keys((uint32_t)key), attn_dropout_rows((uint32_t)row) + odd,
-              (uint32_t)stream, (uint32_t)(stream >> 32)};
+        at = lane_call(ptx::thread() % 32, key, row, stream);
         if (a.has_origins) {
             const DropoutRow first(p, sequence, head, 0);
             at.x += first.counter().x, at.y += first.counter().y;
@@ -65,9 +62,7 @@ struct StepTile : ScoreTile {
         }
         return true;
     }
-    /* Finds the positions that dropout drops: bit drop_bit(e) of word e / 32 for element e. A call
-     * of Philox is for two neighbouring keys, which two lanes have. So one of them calls it for the
-     * even rows, one for the odd rows, and they exchange what it says. All lanes of the warp. */
+    /* Finds the positions that dropout drops, as find_calls does. All lanes of the warp. */
     template <int WORDS>
     __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
     {
@@ -76,21 +71,9 @@ struct StepTile : ScoreTile {
             return;
         }
         if (first_call(at)) {
-            find_of_calls(at, words);
+            find_calls(a, at, words);
         } else {
             find_one_by_one(words);
-        }
-    }
-    template <int WORDS>
-    __device__ __forceinline__ void find_of_calls(const uint4 &first,
-                                                  uint32_t (&words)[WORDS]) const
-    {
-        uint32_t kept[WORDS];
-        find_kept(a.dropout, a.grads.problem.dropout.limit, first, kept);
-        const uint32_t which = ptx::thread() / 4 % 2 ? 0x3276 : 0x5410;
-#pragma unroll
-        for (int i = 0; i < WORDS; i++) {
-            words[i] = ~ptx::permute(kept[i], __shfl_xor_sync(~0u, kept[i], 4), which);
         }
     }
     /* The same where positions begin anywhere. */

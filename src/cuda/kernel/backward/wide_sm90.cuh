@@ -360,8 +360,8 @@ template <class S> struct WideGroup {
         const float2 x = ptx::load_shared_8(memory.weights() + slot * 8),
                      y = ptx::load_shared_8(memory.weights() + (32 + slot) * 8);
         const int64_t key = first_key();
-        return is_faint_key(a, o.item, o.band, key, x.x + y.x) ||
-               is_faint_key(a, o.item, o.band, key + 8, x.y + y.y);
+        return is_faint_key<false>(a, o.item, o.band, key, x.x + y.x, INFINITY) ||
+               is_faint_key<false>(a, o.item, o.band, key + 8, x.y + y.y, INFINITY);
     }
 
     __device__ __forceinline__ void store()
