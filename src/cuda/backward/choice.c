@@ -208,9 +208,7 @@ const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cud
         return "gradients have no kernels there for f64";
     }
     if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return attn_cuda_grad_is_stepped(problem) && problem->q.dtype == ATTN_F32
-                   ? "score steps and dropout of f32 end at d = 64"
-                   : "head dims end at 128";
+        return "head dims end at 256, of f32 at 128";
     }
     if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return "the GPU's shared memory ends before this head dim's tiles";
