@@ -302,8 +302,8 @@ static void test_sums(void **state)
     attn_context_destroy(context);
 }
 
-/* A mask that hides the same keys from all rows is a step that kernels up to d = 256 take; sums of
- * dS end at 128, and sinks take none. */
+/* A mask that hides the same keys from all rows is a step that kernels without steps take; sums of
+ * dS end at d = 128, and sinks take none. */
 static void test_sinks_beside_hidden_keys(void **state)
 {
     pass p;

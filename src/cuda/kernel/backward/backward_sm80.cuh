@@ -111,8 +111,8 @@ template <class S> struct MmaShared {
 /* Adds P X, or dS X, to the warp's columns of sums. It has P of its part of the rows of X; of the
  * others the strip's other warps have. WHICH: 0 or 1, in turns. */
 template <class S, int WHICH>
-__device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2],
-                                          const float (&p)[S::N / 2], uint32_t x, int half)
+__device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2], const float (&p)[S::N / 2],
+                                          uint32_t x, int half)
 {
     uint32_t packed[S::PARTS][S::N / 4];
     mma::pack<S::BF16, S::PARTS>(p, packed);

@@ -17,9 +17,9 @@
 /* What caps scores: nothing; softcap.cuh; its polynomial alone, without bias, ALiBi and dropout. */
 enum GradCap { CAP_NONE, CAP_ANY, CAP_NEAR };
 
-/* A thread's part of a tile, with its steps. */
-struct StepTile : ScoreTile {
-    static constexpr int ELEMENTS = 32;
+/* A thread's part of ROWS rows of a tile, with its steps. */
+template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
+    static constexpr int ELEMENTS = ROWS_OF_TILE / 2;
     attn_band band;
     bool masked;            /* the band hides some of the tile */
     uint32_t drop[1] = {0}; /* what find_dropped() says */
@@ -245,11 +245,11 @@ struct StepTile : ScoreTile {
     }
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
-     * S^T. lse: in shared memory. */
+     * S^T. lse: in shared memory. Returns sums of P of the thread's two keys, in f16. */
     template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
-    __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
-                                           uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                           uint32_t lse) const
+    __device__ __forceinline__ float2 finish(float (&s)[ELEMENTS],
+                                             uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                             uint32_t lse) const
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
@@ -316,29 +316,28 @@ struct StepTile : ScoreTile {
             pairs[1] = ptx::pack_half<BF16>(weight[2], weight[3]);
             terms.add(size[0], size[1], size[2], size[3]);
         }
-        if constexpr (!BF16 && DERIVED) {
-            const float2 sum = ptx::unpack_half<true>(terms.both);
-            add_terms(shared_terms(0), sum.x, sum.y);
-        }
+        return ptx::unpack_half<true>(terms.both);
     }
 
     template <bool BF16, TileReads READS, int PARTS>
-    __device__ __forceinline__ void
-    run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
+    __device__ __forceinline__ float2 run(float (&s)[ELEMENTS],
+                                          uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                          uint32_t lse) const
     {
         const float most = a.steps.softcap ? most_of(s) : 0;
         if (a.steps.softcap && is_near<READS>(most)) {
-            finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
-        } else if (a.steps.softcap) {
+            return finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
+        }
+        if (a.steps.softcap) {
             /* derivatives are above 1/2 up to 1.41 times the end of CAP_NEAR (softcap.cuh) */
             const bool halves = !BF16 && __any_sync(~0u, most > 1.4f * a.steps.near_most);
-            finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
+            const float2 terms = finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
             if (halves) {
                 note_all_capped(s, packed);
             }
-        } else {
-            finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
+            return terms;
         }
+        return finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
     }
 
     /* Makes P^T of S^T alone, with tables. */
@@ -353,3 +352,5 @@ struct StepTile : ScoreTile {
         }
     }
 };
+
+using StepTile = StepRows<64>;
