@@ -245,11 +245,11 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
     }
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
-     * S^T. lse: in shared memory. Returns sums of P of the thread's two keys, in f16. */
+     * S^T. lse: in shared memory. f16, DERIVED: adds P of the thread's two keys to weights. */
     template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
-    __device__ __forceinline__ float2 finish(float (&s)[ELEMENTS],
-                                             uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                             uint32_t lse) const
+    __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
+                                           uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                           uint32_t lse, float2 &weights) const
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
@@ -316,28 +316,30 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
             pairs[1] = ptx::pack_half<BF16>(weight[2], weight[3]);
             terms.add(size[0], size[1], size[2], size[3]);
         }
-        return ptx::unpack_half<true>(terms.both);
+        if constexpr (!BF16 && DERIVED) {
+            const float2 sum = ptx::unpack_half<true>(terms.both);
+            add_terms(weights, sum.x, sum.y);
+        }
     }
 
     template <bool BF16, TileReads READS, int PARTS>
-    __device__ __forceinline__ float2 run(float (&s)[ELEMENTS],
-                                          uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                          uint32_t lse) const
+    __device__ __forceinline__ void run(float (&s)[ELEMENTS],
+                                        uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                        uint32_t lse, float2 &weights) const
     {
         const float most = a.steps.softcap ? most_of(s) : 0;
         if (a.steps.softcap && is_near<READS>(most)) {
-            return finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
-        }
-        if (a.steps.softcap) {
+            finish<BF16, CAP_NEAR, true, READS>(s, packed, lse, weights);
+        } else if (a.steps.softcap) {
             /* derivatives are above 1/2 up to 1.41 times the end of CAP_NEAR (softcap.cuh) */
             const bool halves = !BF16 && __any_sync(~0u, most > 1.4f * a.steps.near_most);
-            const float2 terms = finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
+            finish<BF16, CAP_ANY, true, READS>(s, packed, lse, weights);
             if (halves) {
                 note_all_capped(s, packed);
             }
-            return terms;
+        } else {
+            finish<BF16, CAP_NONE, true, READS>(s, packed, lse, weights);
         }
-        return finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
     }
 
     /* Makes P^T of S^T alone, with tables. */
@@ -345,10 +347,11 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
     __device__ __forceinline__ void weigh(float (&s)[ELEMENTS], uint32_t lse) const
     {
         uint32_t packed[1][ELEMENTS / 2];
+        float2 none;
         if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse);
+            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse, none);
         } else {
-            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse);
+            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse, none);
         }
     }
 };

@@ -181,10 +181,7 @@ template <class S> struct WideGroup {
     {
         StepRows<ROWS> steps = steps_of(n);
         steps.drop[0] = drop[0];
-        const float2 terms = steps.template run<S::BF16, READ_GATHERED>(s, p, statistics(n, 0));
-        if constexpr (!S::BF16) {
-            add_terms(weights, terms.x, terms.y);
-        }
+        steps.template run<S::BF16, READ_GATHERED>(s, p, statistics(n, 0), weights);
     }
 
     /* Makes P of S, and packs it. */
