@@ -27,8 +27,8 @@ __device__ __forceinline__ void add_other_terms(const GradMemory<S> &memory, flo
     terms[2] += __uint_as_float(other.z), terms[3] += __uint_as_float(other.w);
 }
 
-/* Stores a group's columns of the sums. HIDES: a.hides_keys may be set; terms: sums of |dS| and of P
- * of the thread's two keys (range_sm90.cuh). Both warpgroups. */
+/* Stores a group's columns of the sums. HIDES: a.hides_keys may be set; terms: sums of |dS| and of
+ * P of the thread's two keys (range_sm90.cuh). Both warpgroups. */
 template <class S, bool HIDES>
 __device__ __forceinline__ void store_pair_item(const attn_cuda_backward_params &a,
                                                 const GradMemory<S> &memory, const OrderedItem &o,

@@ -1,7 +1,7 @@
 /*
  * tile_sm80.cuh: P and dS of a warp's part of a block of backward_sm80, in the accumulators of
- * mma.cuh: 16 fixed rows times N streamed ones. keys: fixed are keys, streamed query rows; rows: the other way
- * round.
+ * mma.cuh: 16 fixed rows times N streamed ones. keys: fixed are keys, streamed query rows; rows:
+ * the other way round.
  *
  * P of f16 is multiplied by 2^15 and dS by 2^k (range_sm90.cuh).
  */
