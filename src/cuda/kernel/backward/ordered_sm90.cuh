@@ -263,7 +263,7 @@ template <class S> struct OrderedGroup {
         if constexpr (S::STEPPED) {
             StepTile steps = steps_of(n);
             steps.drop[0] = drop[0];
-            steps.run<S::BF16, READS>(s, p, lse, S::BF16 ? own_sizes : shared_terms(0));
+            steps.run<S::BF16, READS>(s, p, lse, []() -> float2 & { return shared_terms(0); });
         } else if constexpr (EARLY && S::LIGHT) {
             steps_of(n).template weigh_lightly<S::BF16, S::TABLED, 0, N>(s, lse, slope(n), drop);
         } else if constexpr (!S::DROPS) {

@@ -245,11 +245,12 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
     }
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
-     * S^T. lse: in shared memory. f16, DERIVED: adds P of the thread's two keys to weights. */
-    template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
+     * S^T. lse: in shared memory. f16, DERIVED: adds P of the thread's two keys to weights(), which
+     * is asked at the end, since registers are few. */
+    template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS, class Weights>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                           uint32_t lse, float2 &weights) const
+                                           uint32_t lse, const Weights &weights) const
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
@@ -318,14 +319,14 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
         }
         if constexpr (!BF16 && DERIVED) {
             const float2 sum = ptx::unpack_half<true>(terms.both);
-            add_terms(weights, sum.x, sum.y);
+            add_terms(weights(), sum.x, sum.y);
         }
     }
 
-    template <bool BF16, TileReads READS, int PARTS>
+    template <bool BF16, TileReads READS, int PARTS, class Weights>
     __device__ __forceinline__ void run(float (&s)[ELEMENTS],
                                         uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                        uint32_t lse, float2 &weights) const
+                                        uint32_t lse, const Weights &weights) const
     {
         const float most = a.steps.softcap ? most_of(s) : 0;
         if (a.steps.softcap && is_near<READS>(most)) {
@@ -347,11 +348,10 @@ template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
     __device__ __forceinline__ void weigh(float (&s)[ELEMENTS], uint32_t lse) const
     {
         uint32_t packed[1][ELEMENTS / 2];
-        float2 none;
         if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse, none);
+            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse, NULL);
         } else {
-            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse, none);
+            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse, NULL);
         }
     }
 };

@@ -181,7 +181,8 @@ template <class S> struct WideGroup {
     {
         StepRows<ROWS> steps = steps_of(n);
         steps.drop[0] = drop[0];
-        steps.template run<S::BF16, READ_GATHERED>(s, p, statistics(n, 0), weights);
+        steps.template run<S::BF16, READ_GATHERED>(s, p, statistics(n, 0),
+                                                   [&]() -> float2 & { return weights; });
     }
 
     /* Makes P of S, and packs it. */
