@@ -109,7 +109,7 @@ template <class S> struct MmaShared {
 };
 
 /* Adds P X, or dS X, to the warp's columns of sums. It has P of its part of the rows of X; of the
- * others the strip's other warps have. WHICH: 0 or 1, in turns. */
+ * others the strip's other warp has. WHICH: P or dS, which have room of their own in turns. */
 template <class S, int WHICH>
 __device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2], const float (&p)[S::N / 2],
                                           uint32_t x, int half)
