@@ -205,11 +205,14 @@
     GRAD_STAYING_KERNEL(name##_rounded, ATTN_CUDA_BACKWARD_SM90, dtype, d, step, 128, 384, \
                         ATTN_GRAD_SM90_BYTES(d, 256, step, stages, PLAIN_ROOM(d, step)),   \
                         ATTN_CUDA_GRAD_ROUNDED, true)
-#define ATTN_BACKWARD_SM90_WIDE(name, dtype, d, step, stages)                                  \
-    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 128, 384,                                 \
-                     ATTN_GRAD_SM90_BYTES(d, 128, step, stages, ATTN_GRAD_WIDE_ROOM(d, step)), \
-                     ATTN_CUDA_GRAD_ORDERED)                                                   \
-    GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define WIDE_KERNELS(name, family, dtype, d, step, stages)                                   \
+    GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                         \
+                   ATTN_GRAD_SM90_BYTES(d, 128, step, stages, ATTN_GRAD_WIDE_ROOM(d, step)), \
+                   ATTN_CUDA_GRAD_ORDERED)                                                   \
+    GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ATTN_BACKWARD_SM90_WIDE(name, ...) WIDE_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_WIDE_STEPS(name, ...) \
+    WIDE_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, ...)                       \
     HELPED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, \
                    ATTN_GRAD_LIGHT_THREADS(d), dtype, d, __VA_ARGS__)

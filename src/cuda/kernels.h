@@ -107,6 +107,7 @@ enum {
 #define ATTN_BACKWARD_SM90_TABLES(...) +2
 #define ATTN_BACKWARD_SM90_STEPS_TABLES(...) +2
 #define ATTN_BACKWARD_SM90_STEPS(...) +3
+#define ATTN_BACKWARD_SM90_WIDE_STEPS(...) +2
 #define ATTN_BACKWARD_SM90_ELEMENTS(...) +1
 #define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
@@ -127,7 +128,9 @@ static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
  * (kernel/backward/wide_sm90.cuh), or run beside such (delta_sm90.cuh). */
 static inline int32_t attn_cuda_grad_ctas(const attn_cuda_kernel *kernel)
 {
-    return kernel->family == ATTN_CUDA_BACKWARD_SM90 && kernel->d > 128 &&
+    return (kernel->family == ATTN_CUDA_BACKWARD_SM90 ||
+            kernel->family == ATTN_CUDA_BACKWARD_SM90_STEPS) &&
+                   kernel->d > 128 &&
                    (kernel->loads == ATTN_CUDA_GRAD_ORDERED ||
                     kernel->loads == ATTN_CUDA_GRAD_AHEAD)
                ? 2

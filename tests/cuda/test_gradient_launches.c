@@ -302,19 +302,49 @@ static void test_sums(void **state)
     attn_context_destroy(context);
 }
 
-/* A mask that hides the same keys from all rows is a step that kernels up to d = 256 take; sums of
- * dS end at 128, and sinks take none. */
-static void test_sinks_beside_hidden_keys(void **state)
+/* The same for a head dim of 256. */
+static attn_context *begin_wide(pass *p)
 {
-    pass p;
-    attn_context *const context = begin(&p, ATTN_BF16);
-    (void)state;
-    attn_tensor *const all[] = {&p.forward.q, &p.forward.k, &p.forward.v, &p.forward.o,
-                                &p.args.d_o,  &p.args.dq,   &p.args.dk,   &p.args.dv};
+    attn_context *const context = begin(p, ATTN_BF16);
+    attn_tensor *const all[] = {&p->forward.q, &p->forward.k, &p->forward.v, &p->forward.o,
+                                &p->args.d_o,  &p->args.dq,   &p->args.dk,   &p->args.dv};
     for (int i = 0; i < 8; i++) {
         const int64_t rows = i == 1 || i == 2 || i > 5 ? 200 : 300;
         *all[i] = attn_tensor_bshd(all[i]->data, ATTN_BF16, 2, rows, 4, 256);
     }
+    return context;
+}
+
+/* Score steps there: pairs of CTAs, and sums of dS by rows. */
+static void test_wide_steps(void **state)
+{
+    pass p;
+    attn_context *const context = begin_wide(&p);
+    (void)state;
+    p.forward.softcap = 50;
+    p.forward.alibi_slopes = attn_tensor_bshd(fake_memory(10), ATTN_F32, 1, 4, 1, 1);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4); /* delta; ordered, round; noted blocks */
+    assert_string_equal(fake.kernels[1], "attn_backward_sm90_steps_bf16_d256_ordered");
+    assert_string_equal(fake.kernels[2], "attn_backward_sm90_steps_bf16_d256_round");
+    p.args.d_alibi_slopes = p.forward.alibi_slopes;
+    p.args.d_alibi_slopes.data = fake_memory(11);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 4 + 6);
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_finish");
+    attn_context_destroy(context);
+}
+
+/* A mask that hides the same keys from all rows is a step that kernels without steps take; sums of
+ * dS end at d = 128, and sinks take none. */
+static void test_sinks_beside_hidden_keys(void **state)
+{
+    pass p;
+    attn_context *const context = begin_wide(&p);
+    (void)state;
     p.forward.mask = attn_tensor_bshd(fake_memory(10), ATTN_BOOL, 2, 1, 1, 200);
     p.forward.sinks = attn_tensor_bshd(fake_memory(11), ATTN_F32, 1, 4, 1, 1);
     p.args.d_sinks = attn_tensor_bshd(fake_memory(12), ATTN_F32, 1, 4, 1, 1);
@@ -346,12 +376,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
-        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_rounding),  cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_rests),     cmocka_unit_test(test_sinks_beside_hidden_keys),
+        cmocka_unit_test(test_launches),   cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_parts),      cmocka_unit_test(test_single),
+        cmocka_unit_test(test_fast_sums),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_rounding),   cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_rests),      cmocka_unit_test(test_sinks_beside_hidden_keys),
+        cmocka_unit_test(test_wide_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,11 +32,17 @@ attn_cuda_steps attn_cuda_grad_steps(const attn_problem *problem)
     return steps;
 }
 
+/* True beyond the head dims of kernels that copy tiles of masks and biases. */
+static bool is_wide(const attn_problem *problem)
+{
+    return problem->d > 128 || problem->dv > 128;
+}
+
 /* True if a mask or a bias is there, and tiles of what is there can be copied. */
 static bool has_tables(const attn_problem *problem)
 {
     const attn_cuda_steps steps = attn_cuda_grad_steps(problem);
-    return (problem->mask.data || problem->bias.data) &&
+    return !is_wide(problem) && (problem->mask.data || problem->bias.data) &&
            (!problem->mask.data || steps.mask_copied) &&
            (!problem->bias.data || steps.bias == ATTN_CUDA_COPIED_2);
 }
@@ -54,6 +60,7 @@ bool attn_cuda_grad_hides_keys(const attn_problem *problem)
     const attn_tensor *mask = &problem->mask;
     return (problem->q.dtype == ATTN_BF16 || problem->q.dtype == ATTN_F16) && mask->data &&
            !problem->bias.data && !has_other_steps(problem) && attn_axis_step(mask, 2) == 0 &&
+           !(is_wide(problem) && (problem->alibi.data || problem->dropout.on)) &&
            (attn_axis_step(mask, 1) == 0 || problem->group == 1);
 }
 
@@ -119,7 +126,7 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
     const bool tabled = has_tables(problem),
                both = problem->q.dtype == ATTN_BF16 && problem->mask.data && problem->bias.data &&
                       problem->d <= 64 && problem->dv <= 64, /* no room for both */
-        light = !has_other_steps(problem) && !both &&
+        light = !is_wide(problem) && !has_other_steps(problem) && !both &&
                 (tabled || (!problem->mask.data && !problem->bias.data)) &&
                 (!problem->bias.data || problem->bias.dtype == problem->q.dtype);
     if (problem->q.dtype == ATTN_F32) {
@@ -187,10 +194,6 @@ const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_c
     if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
         return "they take probabilities and dO in the type of q";
     }
-    if (attn_cuda_grad_is_stepped(problem) &&
-        attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
-        return "score steps and dropout end at d = 128";
-    }
     if (attn_cuda_steps_lack(problem)) {
         return attn_cuda_steps_lack(problem);
     }
@@ -220,9 +223,7 @@ const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cud
         return "gradients have no kernels there for f64";
     }
     if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return attn_cuda_grad_is_stepped(problem) && problem->q.dtype == ATTN_F32
-                   ? "score steps and dropout of f32 end at d = 64"
-                   : "head dims end at 128";
+        return "head dims end at 256, of f32 at 128";
     }
     if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return "the GPU's shared memory ends before this head dim's tiles";

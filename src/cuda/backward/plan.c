@@ -165,6 +165,14 @@ static bool has_few_terms(const attn_problem *problem, const attn_tensor *out)
     return sharing <= 4096;
 }
 
+/* Whether there are sums of dS of keys on tensor cores. */
+static bool has_fast_sums(const attn_cuda_grad_plan *plan)
+{
+    return plan->fast &&
+           attn_cuda_grad_kernel(&plan->params.grads.problem, ATTN_CUDA_BACKWARD_SM90_STEPS,
+                                 ATTN_CUDA_GRAD_SUMS) >= 0;
+}
+
 /* A launch of sums of dS. CTAs of sums_sm90.cuh do one item after the other. */
 static attn_status add_scores(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int kernel,
                               attn_cuda_grad_launch *launch, double count)
@@ -186,7 +194,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     if (out->data == NULL) {
         return ATTN_OK;
     }
-    const bool fast = plan->fast && attn_cuda_grad_is_stepped(problem) &&
+    const bool fast = has_fast_sums(plan) && attn_cuda_grad_is_stepped(problem) &&
                       kind != ATTN_CUDA_BY_ROWS && kind != ATTN_CUDA_SINKS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
@@ -259,8 +267,8 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cu
     const bool bias = grads->d_bias.data && kind_of_bias(&grads->d_bias) != ATTN_CUDA_ELEMENTS;
     const bool slopes = grads->d_alibi.data != NULL;
     const bool by_keys = bias && kind_of_bias(&grads->d_bias) == ATTN_CUDA_BY_KEYS;
-    const bool keys = by_keys || (slopes && plan->fast);
-    const bool rows = (bias && !by_keys) || (slopes && !plan->fast);
+    const bool keys = by_keys || (slopes && has_fast_sums(plan));
+    const bool rows = (bias && !by_keys) || (slopes && !has_fast_sums(plan));
     int64_t sums = rows ? problem->q.shape[1] : 0;
     sums = keys && problem->k.shape[1] > sums ? problem->k.shape[1] : sums;
     attn_arena arena = {0};

@@ -25,10 +25,10 @@ __device__ __forceinline__ MmaBlocks mma_blocks(const attn_problem &p, const Gra
     return {first, seen.lo < seen.hi ? last - first : 0, KEYS ? (int)p.group : 1};
 }
 
-/* A warp's sums of 16 rows or keys. */
+/* A warp's sums of 16 rows or keys, COLUMNS of them. */
 template <class S, bool KEYS> struct MmaSums {
-    float first[S::D / 2]; /* dK or dQ, without the scale */
-    float second[KEYS ? S::D / 2 : 1];
+    float first[S::COLUMNS / 2]; /* dK or dQ, without the scale */
+    float second[KEYS ? S::COLUMNS / 2 : 1];
     /* f16: P and |dS| of the thread's two keys, or with score steps |dS| of two rows
      * (range_sm90.cuh) */
     static constexpr bool NOTES = !S::BF16 && (KEYS || S::STEPPED);
@@ -37,7 +37,7 @@ template <class S, bool KEYS> struct MmaSums {
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
-        for (int i = 0; i < S::D / 2; i++) {
+        for (int i = 0; i < S::COLUMNS / 2; i++) {
             first[i] = 0, second[KEYS ? i : 0] = 0;
         }
     }
@@ -68,38 +68,77 @@ template <class S, bool KEYS> struct MmaSums {
         return (sum.x > 0 && sum.x < least) || (sum.y > 0 && sum.y < least);
     }
 
-    /* Adds what the warps of the other half of streamed rows have, in shared memory. */
-    __device__ __forceinline__ void join(uint32_t room, int strip, int half)
+    /* Adds the terms that the strip's other warp has met. */
+    __device__ __forceinline__ void join_terms()
     {
-        constexpr int COUNT = S::D / 2 * (KEYS ? 2 : 1);
-        static_assert(
-            S::HALVES == 1 || S::STRIPS * COUNT * 128 <= S::STATISTICS_AT - S::STREAMED_AT, "room");
-        const uint32_t place = room + (strip * COUNT * 32 + threadIdx.x % 32) * 4;
-        __syncthreads();
-        if (half > 0) {
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                ptx::store_shared_4(place + i * 128,
-                                    i < S::D / 2 ? first[i] : second[i - S::D / 2]);
-            }
-        }
-        __syncthreads();
-        if (half == 0) {
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                float &x = i < S::D / 2 ? first[i] : second[i - S::D / 2];
-                x += __uint_as_float(ptx::load_shared_4(place + i * 128));
-            }
+        if constexpr (NOTES && S::HALVES > 1) {
+            __shared__ float4 terms[S::THREADS];
+            terms[threadIdx.x] = make_float4(weights.x, weights.y, scores.x, scores.y);
+            __syncthreads();
+            const float4 other = terms[threadIdx.x ^ (S::THREADS / 2)];
+            add_terms(weights, other.x, other.y);
+            add_terms(scores, other.z, other.w);
         }
     }
 };
 
-/* Stores a warp's 16 rows of sums times a factor, of which `left` are there. Returns true if an
- * element is not finite. */
-template <int D>
-__device__ __forceinline__ bool store_strip(const attn_tensor &t, const float (&sum)[D / 2],
+/* Packed P or dS that warps of a strip give each other, in shared memory. */
+template <class S> struct MmaShared {
+    uint4 (&words)[S::THREADS / 32][S::PARTS][S::N / 16][32];
+
+    __device__ __forceinline__ void give(const uint32_t (&x)[S::PARTS][S::N / 4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < S::PARTS * S::N / 16; i++) {
+            const uint32_t *const from = x[i / (S::N / 16)] + i % (S::N / 16) * 4;
+            words[threadIdx.x / 32][i / (S::N / 16)][i % (S::N / 16)][threadIdx.x % 32] =
+                make_uint4(from[0], from[1], from[2], from[3]);
+        }
+    }
+    /* What the strip's warp `half` has given. */
+    __device__ __forceinline__ void take(uint32_t (&x)[S::PARTS][S::N / 4], int half) const
+    {
+#pragma unroll
+        for (int i = 0; i < S::PARTS * S::N / 16; i++) {
+            const uint4 from = words[threadIdx.x / 32 % S::STRIPS + half * S::STRIPS]
+                                    [i / (S::N / 16)][i % (S::N / 16)][threadIdx.x % 32];
+            uint32_t *const to = x[i / (S::N / 16)] + i % (S::N / 16) * 4;
+            to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
+        }
+    }
+};
+
+/* Adds P X, or dS X, to the warp's columns of sums. It has P of its part of the rows of X; of the
+ * others the strip's other warp has. WHICH: P or dS, which have room of their own in turns. */
+template <class S, int WHICH>
+__device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2], const float (&p)[S::N / 2],
+                                          uint32_t x, int half)
+{
+    uint32_t packed[S::PARTS][S::N / 4];
+    mma::pack<S::BF16, S::PARTS>(p, packed);
+    if constexpr (S::HALVES == 1) {
+        mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N>(sum, packed, x, 0);
+    } else {
+        __shared__ uint4 words[S::THREADS / 32][S::PARTS][S::N / 16][32];
+        const MmaShared<S> shared = {words};
+        const uint32_t columns = x + half * (S::COLUMNS / 64) * S::STEP * 128;
+        shared.give(packed);
+        ptx::barrier_sync(1 + threadIdx.x / 32 % S::STRIPS, 32 * S::HALVES);
+#pragma unroll
+        for (int i = 0; i < S::HALVES; i++) {
+            shared.take(packed, i);
+            mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N, S::COLUMNS>(sum, packed, columns,
+                                                                              i * S::N);
+        }
+    }
+}
+
+/* Stores a warp's 16 rows of sums times a factor, of which `left` are there, from a column on.
+ * Returns true if an element is not finite. */
+template <int COLUMNS>
+__device__ __forceinline__ bool store_strip(const attn_tensor &t, const float (&sum)[COLUMNS / 2],
                                             float factor, int64_t batch, int64_t first,
-                                            int64_t head, int64_t left)
+                                            int64_t head, int64_t left, int column)
 {
     const int lane = threadIdx.x % 32;
     const int64_t step = t.stride[3] * (t.dtype == ATTN_F64 ? 8 : t.dtype == ATTN_F32 ? 4 : 2);
@@ -110,10 +149,10 @@ __device__ __forceinline__ bool store_strip(const attn_tensor &t, const float (&
         if (r >= left || t.data == NULL) {
             continue;
         }
-        int left_columns = (int)t.shape[3] - lane % 4 * 2;
-        char *to = attn_at(&t, batch, first + r, head, 0) + lane % 4 * 2 * step;
+        int left_columns = (int)t.shape[3] - column - lane % 4 * 2;
+        char *to = attn_at(&t, batch, first + r, head, 0) + (column + lane % 4 * 2) * step;
 #pragma unroll
-        for (int i = 2 * half; i < D / 2; i += 4, left_columns -= 8, to += 8 * step) {
+        for (int i = 2 * half; i < COLUMNS / 2; i += 4, left_columns -= 8, to += 8 * step) {
             const float x = sum[i] * factor, y = sum[i + 1] * factor;
             if (left_columns > 0) {
                 store_at(to, t.dtype, x);
@@ -136,31 +175,26 @@ __device__ __forceinline__ void sum_block(const MmaTiles<S, KEYS> &tiles,
 {
     const int from = half * S::N, other = tiles.row(at) + from;
     const uint32_t statistics = tiles.statistics(n) + 4 * from;
-    if (tile.is_hidden(other)) {
+    if (tile.is_hidden(tiles.row(at))) {
         return;
     }
     float w[S::N / 2], x[S::N / 2];
-    uint32_t packed[S::PARTS][S::N / 4];
     mma::multiply_rows<S::BF16, S::PARTS, S::D, S::FIXED, S::STEP, S::N>(
         w, tiles.fixed(0), strip, tiles.streamed(n, 0), from);
     tile.weigh(w, x, tiles.head(at), other, statistics);
     if constexpr (KEYS) {
-        mma::pack<S::BF16, S::PARTS>(x, packed);
-        mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N>(sums.second, packed,
-                                                              tiles.streamed(n, 1), from);
+        add_block<S, 1>(sums.second, x, tiles.streamed(n, 1), half);
         sums.note(sums.weights, x);
     }
     mma::multiply_rows<S::BF16, S::PARTS, S::D, S::FIXED, S::STEP, S::N>(
         x, tiles.fixed(1), strip, tiles.streamed(n, 1), from);
     tile.differentiate(x, w, statistics);
-    mma::pack<S::BF16, S::PARTS>(x, packed);
-    mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N>(sums.first, packed, tiles.streamed(n, 0),
-                                                          from);
+    add_block<S, 0>(sums.first, x, tiles.streamed(n, 0), half);
     sums.note(sums.scores, x);
 }
 
 template <class S, bool KEYS>
-__device__ __forceinline__ bool store_results(const MmaTiles<S, KEYS> &tiles, int strip,
+__device__ __forceinline__ bool store_results(const MmaTiles<S, KEYS> &tiles, int strip, int half,
                                               const MmaSums<S, KEYS> &sums)
 {
     const GradItem &item = tiles.item;
@@ -169,12 +203,13 @@ __device__ __forceinline__ bool store_results(const MmaTiles<S, KEYS> &tiles, in
     const int64_t at = item.first + strip, first = (KEYS ? s.k_first : s.q_first) + at,
                   left = (KEYS ? s.k_rows : s.nq) - at;
     const float of_weights = power_of_2(S::BF16 ? 0 : -LIFT), of_scores = of_weights / tiles.unit;
-    bool bad =
-        store_strip<S::D>(KEYS ? grads.dk : grads.dq, sums.first,
-                          of_scores * (float)grads.problem.scale, s.tensor, first, item.head, left);
+    const int column = half * S::COLUMNS;
+    bool bad = store_strip<S::COLUMNS>(KEYS ? grads.dk : grads.dq, sums.first,
+                                       of_scores * (float)grads.problem.scale, s.tensor, first,
+                                       item.head, left, column);
     if constexpr (KEYS) {
-        bad |=
-            store_strip<S::D>(grads.dv, sums.second, of_weights, s.tensor, first, item.head, left);
+        bad |= store_strip<S::COLUMNS>(grads.dv, sums.second, of_weights, s.tensor, first,
+                                       item.head, left, column);
     } else if constexpr (!S::BF16) {
         bad |= has_faint_rows(tiles.a, item, strip + threadIdx.x % 32 / 4);
     }
@@ -231,12 +266,10 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
         }
         sum_block(tiles, tile, n, at, strip, half, sums);
     }
-    if constexpr (S::HALVES > 1) {
-        sums.join(tiles.streamed(0, 0), strip / 16, half);
-    }
+    sums.join_terms();
     const bool judges = KEYS || a.grads.problem.softcap > 0; /* other rows: has_faint_rows */
     bool bad = judges && sums.faint((float)(blocks.all() * S::STEP));
-    bad |= half == 0 && store_results(tiles, strip, sums);
+    bad |= store_results(tiles, strip, half, sums);
     if (__syncthreads_or(bad) && threadIdx.x == 0) {
         note_blocks<S, KEYS>(a, item);
     }

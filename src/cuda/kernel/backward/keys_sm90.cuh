@@ -46,22 +46,29 @@ __device__ __forceinline__ void make_exponents(float (&s)[N], float c, uint32_t 
     }
 }
 
-/* Makes P^T of its exponents. key, row: the thread's first ones in the tile. */
+/* Makes exponents minus infinity where the band hides. key, row: the thread's first ones in the
+ * tile. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void hide_by_band(float (&s)[N], const attn_band &band, int key, int row)
+{
+#pragma unroll
+    for (int i = FROM / 2; i < (FROM + ROWS) / 2; i++) {
+        const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
+        const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
+        s[i] = seen ? s[i] : -INFINITY;
+    }
+}
+
+/* Makes P^T of its exponents. key, row: as above. */
 template <int FROM, int ROWS, int N>
 __device__ __forceinline__ void raise_exponents(float (&s)[N], const attn_band &band, bool masked,
                                                 int key, int row)
 {
-    constexpr int LO = FROM / 2, HI = (FROM + ROWS) / 2;
     if (masked) {
-#pragma unroll
-        for (int i = LO; i < HI; i++) {
-            const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
-            const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
-            s[i] = seen ? s[i] : -INFINITY;
-        }
+        hide_by_band<FROM, ROWS>(s, band, key, row);
     }
 #pragma unroll
-    for (int i = LO; i < HI; i++) {
+    for (int i = FROM / 2; i < (FROM + ROWS) / 2; i++) {
         s[i] = ptx::exp2(s[i]);
     }
 }

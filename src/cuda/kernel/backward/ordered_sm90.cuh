@@ -257,7 +257,7 @@ template <class S> struct OrderedGroup {
         if constexpr (S::STEPPED) {
             StepTile steps = steps_of(n);
             steps.drop[0] = drop[0];
-            steps.run<S::BF16, READS>(s, p, lse);
+            steps.run<S::BF16, READS>(s, p, lse, []() -> float2 & { return shared_terms(0); });
         } else if constexpr (S::DROPPED) {
             weigh<N / 2, N / 2>(n, lse, band, masked, key, row + lane % 4 * 2);
         } else if constexpr (EARLY && S::LIGHT) {

@@ -170,6 +170,9 @@ __device__ __forceinline__ void load_pair_rows(const attn_cuda_backward_params &
         }
         if (lane == 0) {
             row_of[n % S::STAGES] = row;
+            if constexpr (S::HAS_HEADS) {
+                row_of[S::STAGES + n % S::STAGES] = head;
+            }
         }
         ptx::mbarrier_arrive(memory.stages().full(n));
         if (lane == 0) {
@@ -251,7 +254,7 @@ template <class S, class Group>
 __device__ __forceinline__ void run_pair(const attn_cuda_backward_params &a)
 {
     __shared__ OrderedItem item;
-    __shared__ int row_of[S::STAGES];
+    __shared__ int row_of[S::STAGES * (S::HAS_HEADS ? 2 : 1)]; /* then heads, for steps */
     const GradMemory<S> memory = grad_memory<S>();
     draw_pair<S>(a, memory, item);
     if (item.last || item.all == 0) { /* nothing else keeps a CTA while the other one asks it */

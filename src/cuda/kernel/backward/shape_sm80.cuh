@@ -14,12 +14,13 @@
 #include "cuda/kernel/mma/products.cuh"
 #include "cuda/shape.h"
 
-/* A warp has 16 of the fixed rows, and of a tile of streamed ones a HALVES-th part. STEPPED: there
- * may be score steps and dropout. */
+/* A warp has 16 of the fixed rows; of a tile of streamed ones a HALVES-th part for P and dS, and a
+ * HALVES-th part of the columns for sums. STEPPED: there may be score steps and dropout. */
 template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_, bool STEPPED_> struct MmaShape {
     static constexpr bool STEPPED = STEPPED_;
     static constexpr int DTYPE = DTYPE_, D = D_, FIXED = FIXED_, STEP = STEP_, HALVES = HALVES_;
-    static constexpr int STRIPS = FIXED / 16, THREADS = 32 * STRIPS * HALVES, N = STEP / HALVES;
+    static constexpr int STRIPS = FIXED / 16, THREADS = 32 * STRIPS * HALVES, N = STEP / HALVES,
+                         COLUMNS = D / HALVES;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* the type of operands */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int FIXED_BYTES = PARTS * FIXED * D * 2, STEP_BYTES = PARTS * STEP * D * 2,
@@ -31,6 +32,7 @@ template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_, bool STEPPED_>
                       ATTN_GRAD_SM80_BYTES(DTYPE, D, FIXED, STEP),
                   "shape.h");
     static_assert(2 * STEP <= THREADS, "a thread loads one number of the statistics");
+    static_assert(HALVES == 1 || COLUMNS % 64 == 0, "chunks of 64 columns");
 };
 
 /* The blocks that an item meets: of rows of each head of a group, or of keys. */

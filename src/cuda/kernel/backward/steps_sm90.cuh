@@ -16,9 +16,9 @@
 /* What caps scores: nothing; softcap.cuh; its polynomial alone, without bias, ALiBi and dropout. */
 enum GradCap { CAP_NONE, CAP_ANY, CAP_NEAR };
 
-/* A thread's part of a tile, with its steps. */
-struct StepTile : ScoreTile {
-    static constexpr int ELEMENTS = 32;
+/* A thread's part of ROWS rows of a tile, with its steps. */
+template <int ROWS_OF_TILE> struct StepRows : ScoreTile {
+    static constexpr int ELEMENTS = ROWS_OF_TILE / 2;
     attn_band band;
     bool masked;            /* the band hides some of the tile */
     uint32_t drop[1] = {0}; /* what find_dropped() says */
@@ -228,11 +228,12 @@ struct StepTile : ScoreTile {
     }
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
-     * S^T. lse: in shared memory. */
-    template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS>
+     * S^T. lse: in shared memory. f16, DERIVED: adds P of the thread's two keys to weights(), which
+     * is asked at the end, since registers are few. */
+    template <bool BF16, GradCap CAP, bool DERIVED, TileReads READS, int PARTS, class Weights>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
-                                           uint32_t lse) const
+                                           uint32_t lse, const Weights &weights) const
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
@@ -301,26 +302,27 @@ struct StepTile : ScoreTile {
         }
         if constexpr (!BF16 && DERIVED) {
             const float2 sum = ptx::unpack_half<true>(terms.both);
-            add_terms(shared_terms(0), sum.x, sum.y);
+            add_terms(weights(), sum.x, sum.y);
         }
     }
 
-    template <bool BF16, TileReads READS, int PARTS>
-    __device__ __forceinline__ void
-    run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
+    template <bool BF16, TileReads READS, int PARTS, class Weights>
+    __device__ __forceinline__ void run(float (&s)[ELEMENTS],
+                                        uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                        uint32_t lse, const Weights &weights) const
     {
         const float most = a.steps.softcap ? most_of(s) : 0;
         if (a.steps.softcap && is_near<READS>(most)) {
-            finish<BF16, CAP_NEAR, true, READS>(s, packed, lse);
+            finish<BF16, CAP_NEAR, true, READS>(s, packed, lse, weights);
         } else if (a.steps.softcap) {
             /* derivatives are above 1/2 up to 1.41 times the end of CAP_NEAR (softcap.cuh) */
             const bool halves = !BF16 && __any_sync(~0u, most > 1.4f * a.steps.near_most);
-            finish<BF16, CAP_ANY, true, READS>(s, packed, lse);
+            finish<BF16, CAP_ANY, true, READS>(s, packed, lse, weights);
             if (halves) {
                 note_all_capped(s, packed);
             }
         } else {
-            finish<BF16, CAP_NONE, true, READS>(s, packed, lse);
+            finish<BF16, CAP_NONE, true, READS>(s, packed, lse, weights);
         }
     }
 
@@ -330,9 +332,11 @@ struct StepTile : ScoreTile {
     {
         uint32_t packed[1][ELEMENTS / 2];
         if (a.steps.softcap) {
-            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse);
+            finish<BF16, CAP_ANY, false, READ_EITHER>(s, packed, lse, NULL);
         } else {
-            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse);
+            finish<BF16, CAP_NONE, false, READ_EITHER>(s, packed, lse, NULL);
         }
     }
 };
+
+using StepTile = StepRows<64>;

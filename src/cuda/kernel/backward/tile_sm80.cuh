@@ -1,7 +1,7 @@
 /*
- * tile_sm80.cuh: P and dS of a warp's tile of backward_sm80, in the accumulators of mma.cuh: 16
- * fixed rows times N streamed ones. keys: fixed are keys, streamed query rows; rows: the other way
- * round.
+ * tile_sm80.cuh: P and dS of a warp's part of a block of backward_sm80, in the accumulators of
+ * mma.cuh: 16 fixed rows times N streamed ones. keys: fixed are keys, streamed query rows; rows:
+ * the other way round.
  *
  * P of f16 is multiplied by 2^15 and dS by 2^k (range_sm90.cuh).
  */
@@ -31,27 +31,27 @@ template <class S, bool KEYS> struct MmaTile {
         }
     }
 
-    /* The least and the largest distance of a key from a row of the tile whose streamed rows begin
-     * at `other`. */
-    __device__ __forceinline__ int least(int other) const
+    /* The least and the largest distance of a key from a row of the N streamed rows from `other`
+     * on. */
+    template <int N> __device__ __forceinline__ int least(int other) const
     {
-        return KEYS ? fixed - (other + S::N - 1) : other - (fixed + 15);
+        return KEYS ? fixed - (other + N - 1) : other - (fixed + 15);
     }
-    __device__ __forceinline__ int most(int other) const
+    template <int N> __device__ __forceinline__ int most(int other) const
     {
-        return KEYS ? fixed + 15 - other : other + S::N - 1 - fixed;
+        return KEYS ? fixed + 15 - other : other + N - 1 - fixed;
     }
 
-    /* No row sees a key. */
+    /* No row sees a key of a block, which warps that share it find alike. */
     __device__ __forceinline__ bool is_hidden(int other) const
     {
-        return most(other) < band.from || least(other) >= band.to ||
+        return most<S::STEP>(other) < band.from || least<S::STEP>(other) >= band.to ||
                (KEYS ? fixed : other) >= band.keys || (KEYS ? other : fixed) >= band.rows;
     }
-    /* All rows see all keys. */
+    /* All rows see all keys of the warp's part of a block. */
     __device__ __forceinline__ bool is_open(int other) const
     {
-        return least(other) >= band.from && most(other) < band.to &&
+        return least<S::N>(other) >= band.from && most<S::N>(other) < band.to &&
                (KEYS ? fixed + 16 : other + S::N) <= band.keys &&
                (KEYS ? other + S::N : fixed + 16) <= band.rows;
     }

@@ -17,19 +17,22 @@
  * P and dS go to shared memory, where dS has two stages, since the other CTA reads it late. dO is
  * there for two products that follow each other, so that one stage is enough. The TMA adds dQ to
  * its sums, in turns. There is room for half of it, so the other half waits in registers.
+ *
+ * With score steps and dropout P is as steps_sm90.cuh has it, where P^T times the derivative takes
+ * the place of S^T. Masks and biases are read where they lie.
  */
 #pragma once
-#include "cuda/kernel/backward/hidden_sm90.cuh"
+#include "cuda/kernel/backward/pair_ends_sm90.cuh"
 #include "cuda/kernel/backward/pair_sm90.cuh"
-#include "cuda/kernel/backward/rests_sm90.cuh"
+#include "cuda/kernel/backward/steps_sm90.cuh"
 
-template <int DTYPE, int D, int STEP, int STAGES>
-using WideShape =
-    GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_WIDE_ROOM(D, STEP), GRAD_SCALED, false, 64>;
+template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED>
+using WideShape = GradShape<DTYPE, D, STEP, STAGES, ATTN_GRAD_WIDE_ROOM(D, STEP), STEPS, false, 64>;
 
 /* A warpgroup. Rows: those of a tile whose scores it computes. */
 template <class S> struct WideGroup {
     static constexpr int ROWS = S::STEP / 2;
+    static constexpr bool HIDES = !S::STEPPED; /* keys of an item */
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
     const OrderedItem &o;
@@ -41,7 +44,9 @@ template <class S> struct WideGroup {
     int group = ptx::uniform(ptx::thread() / 128) - 1;
     int lane = ptx::thread() % 32;
     uint32_t staged_at = first_place(); /* in P or dS (stage) */
-    float2 sizes = {0, 0};              /* of |dS^T| of this thread's two keys (range_sm90.cuh) */
+    /* sums of |dS^T| and, with steps, of P^T of this thread's two keys (range_sm90.cuh) */
+    float2 sizes = {0, 0}, weights = {0, 0};
+    uint32_t drop[1] = {}; /* of the tile to come (steps_sm90.cuh) */
 
     /* Where the lane stores what stage() gives it. */
     __device__ __forceinline__ uint32_t first_place() const
@@ -136,35 +141,54 @@ template <class S> struct WideGroup {
         ptx::fence_proxy_async();
     }
 
-    /* LSE or delta of the rows of tile n that the thread has. */
+    /* LSE or delta of the rows of tile n that the thread has. With steps they are read where they
+     * are taken, since registers are few. */
+    __device__ __forceinline__ uint32_t statistics(uint32_t n, int which) const
+    {
+        return memory.statistics(n) + 4 * (which * S::STEP + ROWS * group) + lane % 4 * 8;
+    }
     __device__ __forceinline__ void load_rows(float2 (&x)[ROWS / 8], uint32_t n, int which) const
     {
-        const uint32_t from =
-            memory.statistics(n) + 4 * (which * S::STEP + ROWS * group) + lane % 4 * 8;
 #pragma unroll
-        for (int j = 0; j < ROWS / 8; j++) {
-            x[j] = ptx::load_shared_8(from + 32 * j);
+        for (int j = 0; j < ROWS / 8 && !S::STEPPED; j++) {
+            x[j] = ptx::load_shared_8(statistics(n, which) + 32 * j);
         }
     }
 
-    /* Makes exponents minus infinity where the band hides: row, key: the thread's first ones. */
-    __device__ __forceinline__ void hide_exponents(int row, int key)
+    /* What the thread has of tile n, for its steps. */
+    __device__ __forceinline__ StepRows<ROWS> steps_of(uint32_t n) const
     {
-        const attn_band band = o.band;
-#pragma unroll
-        for (int i = 0; i < ROWS / 2; i++) {
-            const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
-            const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
-            s[i] = seen ? s[i] : -INFINITY;
+        const int row = row_of[n % S::STAGES] + ROWS * group;
+        return {a,
+                o.item.sequence,
+                row_of[S::STAGES + n % S::STAGES],
+                (int)pair_key(o),
+                row + lane % 4 * 2,
+                0,
+                o.band,
+                is_masked(row)};
+    }
+    /* Finds what dropout drops of tile n, and asks for its mask and bias. */
+    __device__ __forceinline__ void prepare_steps(uint32_t n)
+    {
+        if constexpr (S::STEPPED) {
+            steps_of(n).find_dropped(drop);
+            steps_of(n).template fetch<ROWS, READ_GATHERED>();
         }
     }
-
-    /* Gives P of tile n, whose S is there. row: the first one of the group. */
-    __device__ __forceinline__ void weigh(uint32_t n, int row, bool masked,
-                                          const float2 (&lse)[ROWS / 8])
+    /* Makes P of the products, packed, and P times the derivatives (steps_sm90.cuh). */
+    __device__ __forceinline__ void take_steps(uint32_t n, uint32_t (&p)[1][ROWS / 4])
     {
-        uint32_t p[ROWS / 4];
-        wgmma::hold(s);
+        StepRows<ROWS> steps = steps_of(n);
+        steps.drop[0] = drop[0];
+        steps.template run<S::BF16, READ_GATHERED>(s, p, statistics(n, 0),
+                                                   [&]() -> float2 & { return weights; });
+    }
+
+    /* Makes P of S, and packs it. */
+    __device__ __forceinline__ void raise(int row, bool masked, const float2 (&lse)[ROWS / 8],
+                                          uint32_t (&p)[ROWS / 4])
+    {
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++) {
             s[i] = fmaf(s[i], a.scale_log2, -(i % 2 ? lse[i / 4].y : lse[i / 4].x));
@@ -173,14 +197,28 @@ template <class S> struct WideGroup {
             limit_exponents<S::BF16, 0, ROWS>(s);
         }
         if (masked) {
-            hide_exponents(row + lane % 4 * 2, (int)first_key());
+            const attn_band band = o.band;
+            hide_by_band<0, ROWS>(s, band, (int)pair_key(o), row + lane % 4 * 2);
         }
         raise_exponents<0, ROWS>(s, o.band, false, 0, 0);
         pack_probabilities<S::BF16, 0, ROWS>(s, p);
+    }
+
+    /* Gives P of tile n, whose S is there. row: the first one of the group. */
+    __device__ __forceinline__ void weigh(uint32_t n, int row, bool masked,
+                                          const float2 (&lse)[ROWS / 8])
+    {
+        uint32_t p[1][ROWS / 4];
+        wgmma::hold(s);
+        if constexpr (S::STEPPED) {
+            take_steps(n, p);
+        } else {
+            raise(row, masked, lse, p[0]);
+        }
         if (n > 0) { /* dV of the other group has read what lies there (end_values) */
             ptx::barrier_sync(6 + group, 256);
         }
-        stage(memory.weights(), p);
+        stage(memory.weights(), p[0]);
         give_weights();
     }
 
@@ -198,8 +236,11 @@ template <class S> struct WideGroup {
         wgmma::wait<1>(); /* dP */
         wgmma::hold(dp);
         uint32_t ds[ROWS / 4];
+        if constexpr (S::STEPPED) {
+            pack_step_scores<S::BF16, 0, ROWS, false>(s, dp, a.kept * o.unit, statistics(n, 1), ds);
+        }
 #pragma unroll
-        for (int i = 0; i < ROWS / 4; i++) {
+        for (int i = 0; i < ROWS / 4 && !S::STEPPED; i++) {
             const float2 base = delta[i / 2];
             ds[i] = ptx::pack_half<S::BF16>(
                 score_gradient<S::BF16>(s[2 * i], dp[2 * i], base.x, o.unit),
@@ -247,6 +288,9 @@ template <class S> struct WideGroup {
         }
         if (n > 0) {
             stage_queries<1>(n - 1);
+        }
+        if constexpr (MORE) {
+            prepare_steps(n + 1);
         }
         ptx::mbarrier_wait(memory.scored(n), n / 2 & 1); /* dS of both groups is there */
         wgmma::fence();
@@ -310,7 +354,7 @@ template <class S> struct WideGroup {
             return;
         }
         ptx::mbarrier_wait(memory.keys_full(), 0);
-        if (a.hides_keys) {
+        if (HIDES && a.hides_keys) {
             ptx::mbarrier_wait(values_full(memory), 0);
             clear_hidden<S>(a, memory, o.item);
         }
@@ -321,6 +365,7 @@ template <class S> struct WideGroup {
         float2 lse[ROWS / 8], delta[ROWS / 8];
         load_rows(lse, n, 0);
         load_rows(delta, n, 1);
+        prepare_steps(n);
         ptx::mbarrier_wait(values_full(memory), 0);
         memory.d_o_stages().await_full(n);
         wgmma::fence();
@@ -339,58 +384,10 @@ template <class S> struct WideGroup {
         tile<false>(n, all);
     }
 
-    /* The thread's first key. */
-    __device__ __forceinline__ int64_t first_key() const
-    {
-        return o.item.first + ptx::thread() / 32 % 4 * 16 + ptx::thread() % 32 / 4;
-    }
-
-    /* Whether a key of the warp has dS that are too small (range_sm90.cuh): the sizes of both
-     * groups' rows count. */
-    __device__ __forceinline__ bool has_faint_keys(float2 own)
-    {
-        const float2 mine = of_four_lanes(own);
-        const int slot = ptx::thread() / 32 % 4 * 8 + ptx::thread() % 32 / 4, mine_at = 32 * group;
-        ptx::barrier_sync(5, 256); /* products have read what lies there */
-        if (ptx::thread() % 4 == 0) {
-            ptx::store_shared_8(memory.weights() + (mine_at + slot) * 8, __float_as_uint(mine.x),
-                                __float_as_uint(mine.y));
-        }
-        ptx::barrier_sync(5, 256);
-        const float2 x = ptx::load_shared_8(memory.weights() + slot * 8),
-                     y = ptx::load_shared_8(memory.weights() + (32 + slot) * 8);
-        const int64_t key = first_key();
-        return is_faint_key<false>(a, o.item, o.band, key, x.x + y.x, INFINITY) ||
-               is_faint_key<false>(a, o.item, o.band, key + 8, x.y + y.y, INFINITY);
-    }
-
     __device__ __forceinline__ void store()
     {
-        float terms[4] = {sizes.x, sizes.y, 0, 0};
-        if (leave_sums(a, o, sums, terms) || (o.shares > 1 && !join_shares<S>(a, o, sums, terms))) {
-            return;
-        }
-        if (a.hides_keys) {
-            drop_hidden(a, o.item, first_key(), sums.dk, sums.dv, terms);
-        }
-        bool bad = false;
-        if constexpr (!S::BF16) {
-            bad = has_faint_keys({terms[0], terms[1]});
-        }
-        sums.lower(o.unit, 1);
-        const attn_sequence &sequence = o.item.sequence;
-        const int first = (int)o.item.first, left = (int)sequence.k_rows - first,
-                  batch = (int)sequence.tensor, head = (int)o.item.head,
-                  column = group * S::COLUMNS;
-        const int64_t key = sequence.k_first + first;
-        const attn_gradients &grads = a.grads;
-        bad |= store_sums<S::BF16>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head,
-                                   left, column);
-        bad |= store_sums<S::BF16>(grads.dv, sums.dv, 1, batch, key, head, left, column);
-        bad = ptx::barrier_any(5, 256, bad);
-        if (ptx::thread() == 128 && left > 0) {
-            note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
-        }
+        float terms[4] = {sizes.x, sizes.y, weights.x, weights.y};
+        store_pair_item<S, HIDES>(a, memory, o, sums, terms, group);
     }
 };
 

@@ -82,14 +82,14 @@ __device__ __forceinline__ void add_columns(float (*acc)[4], const uint32_t (&p)
     }
 }
 
-/* Adds P X to the sums of 16 x D: f32 of the block afresh, then once; of 16 rows add_products does
- * that by itself. */
-template <bool BF16, int PARTS, int D, int ROWS, int N>
-__device__ __forceinline__ void add_rows(float (&sum)[D / 2], const uint32_t (&p)[PARTS][N / 4],
-                                         uint32_t x, int row)
+/* Adds P X to the sums of 16 x COLUMNS, the first ones of D: f32 of the block afresh, then once; of
+ * 16 rows add_products does that by itself. */
+template <bool BF16, int PARTS, int D, int ROWS, int N, int COLUMNS = D>
+__device__ __forceinline__ void add_rows(float (&sum)[COLUMNS / 2],
+                                         const uint32_t (&p)[PARTS][N / 4], uint32_t x, int row)
 {
 #pragma unroll
-    for (int t = 0; t < D / 8; t += TILES) {
+    for (int t = 0; t < COLUMNS / 8; t += TILES) {
         float *o = sum + 4 * t;
         if constexpr (PARTS == 1 || N == 16) {
             add_columns<BF16, PARTS, D, ROWS, N>((float(*)[4])o, p, x, row, t);
