@@ -10,6 +10,7 @@
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
 #include "cuda/kernel/ptx/entry.cuh"
+#include "cuda/kernel/ptx/once.cuh"
 
 template <class S> struct FewLine {
     static constexpr int PIECES = S::ROW / 16, AT_ONCE = 32 / PIECES; /* of a row; rows copied */
@@ -86,8 +87,9 @@ template <class S> struct FewLine {
     {
         const int lane = threadIdx.x % 32, first = lane / PIECES, piece = lane % PIECES * 16,
                   place = S::place(first, piece), behind = S::TURNS ? piece : 0;
-        copy_rows(to, k + behind, (int)few.k.row, first, place);
-        copy_rows(to + S::TILE, v + behind, (int)few.v.row, first, place);
+        const uint32_t stage = S::ANY ? to : ptx::of_lane(to);
+        copy_rows(stage, k + behind, (int)few.k.row, first, place);
+        copy_rows(stage + S::TILE, v + behind, (int)few.v.row, first, place);
         if (!S::Codes::PLAIN && scale != NULL) {
             const int key = lane % S::EACH,
                       at = (lane < S::EACH ? K_SCALE : V_SCALE) * S::EACH + key;
@@ -109,8 +111,13 @@ template <class S> struct FewLine {
     {
 #pragma unroll
         for (int r = 0; r < S::EACH; r += AT_ONCE) {
-            ptx::copy_async_16(tile + S::beside(place, S::place(r, 0)),
-                               ptx::step_from(from, min(first + r, left), step));
+            const uint32_t row_to = tile + S::beside(place, S::place(r, 0));
+            const char *row = ptx::step_from(from, min(first + r, left), step);
+            if constexpr (S::ANY) {
+                ptx::copy_async_16(row_to, row);
+            } else {
+                ptx::copy_async_16_once(row_to, row);
+            }
         }
     }
 };
