@@ -7,6 +7,7 @@
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
 #include "cuda/kernel/load/keys.cuh"
+#include "cuda/kernel/ptx/entry.cuh"
 #include "cuda/kernel/rows/epilogue.cuh"
 
 /* Sums of a row relative to 2^base; lane t has columns 2 t, 2 t + 1, 2 t + 64, .. */
@@ -180,6 +181,57 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
     }
 }
 
+/* The end of a row of which O and an LSE of f32 alone are asked for: addresses that wait in
+ * registers. */
+struct PlainEnd {
+    size_t o, lse; /* of the lane's first column; lse: 0: none */
+    int step, columns;
+    bool plain, wide; /* wide: O is f32 */
+
+    __device__ __forceinline__ PlainEnd(const attn_problem &p, const OutputRow &w)
+    {
+        const int lane = threadIdx.x % 32;
+        const int64_t size = p.o.dtype == ATTN_F32 ? 4 : 2, apart = p.o.stride[3] * size;
+        plain =
+            ptx::opaque(w.seen && p.sinks.data == NULL && p.row_max.data == NULL &&
+                        (p.lse.data == NULL || p.lse.dtype == ATTN_F32) && apart < 1 << 20) != 0;
+        wide = size == 4;
+        o = ptx::opaque_global(
+            (const char *)attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, 0) +
+            2 * lane * apart);
+        step = ptx::opaque((int)apart), columns = ptx::opaque((int)p.dv - 2 * lane);
+        lse = p.lse.data == NULL
+                  ? 0
+                  : ptx::opaque_global(attn_at(&p.lse, w.s.tensor, w.s.q_first + w.row, w.head, 0));
+    }
+    /* Writes the row as finish_gathered does. Returns false if it is not plain. */
+    template <int DTYPE, int D>
+    __device__ __forceinline__ bool write(const GatheredRow<D> &row) const
+    {
+        if (!plain || !(row.l > 0)) {
+            return false;
+        }
+        const float factor = 1 / row.l;
+#pragma unroll
+        for (int j = 0; j < D / 32; j++) {
+            const int column = 64 * (j / 2) + j % 2;
+            if (column < columns) {
+                char *to = ptx::from_global<char>(o) + column * step;
+                if (wide) {
+                    *(float *)to = row.o[j] * factor;
+                } else {
+                    *(uint16_t *)to =
+                        (uint16_t)ptx::pack_half<DTYPE == ATTN_BF16>(row.o[j] * factor, 0);
+                }
+            }
+        }
+        if (lse != 0 && threadIdx.x % 32 == 0) {
+            *ptx::from_global<float>(lse) = natural_lse(row.base, row.l, RAISED<DTYPE>);
+        }
+        return true;
+    }
+};
+
 /* Leaves sums of row r of the item's split number `split` for the merge. */
 template <class S>
 __device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, const FewItem &item,
@@ -245,7 +297,9 @@ __device__ __forceinline__ void finish_row_of(const attn_cuda_codes_params &c, c
 {
     const int query = item.query(c, r);
     OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
-    finish_gathered<S::DTYPE>(c, w, row);
+    if (!PlainEnd(c.forward.problem, w).template write<S::DTYPE>(row)) {
+        finish_gathered<S::DTYPE>(c, w, row);
+    }
 }
 
 /* Writes rows of O, or a split's. The latter first, in few instructions: constants for rows of O

@@ -10,6 +10,7 @@
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
 #include "cuda/kernel/ptx/entry.cuh"
+#include "cuda/kernel/ptx/once.cuh"
 
 template <class S> struct FewLine {
     static constexpr int PIECES = S::ROW / 16, AT_ONCE = 32 / PIECES; /* of a row; rows copied */
@@ -26,28 +27,38 @@ template <class S> struct FewLine {
     }
 
     /* Begins with an item's last tile. shared: the warp's. */
-    __device__ __forceinline__ void begin(const FewItem &item, unsigned char *shared)
+    __device__ __forceinline__ void begin(const attn_cuda_codes_params &c, const FewStart &start,
+                                          unsigned char *shared)
     {
-        const int key = start(item, shared);
-        find(item, (uint32_t)item.sequence.tensor, (uint32_t)((int)item.sequence.k_first + key));
+        const int piece = threadIdx.x % PIECES * 16;
+        const uint32_t row = (uint32_t)(start.k_first + begin_at(start, shared));
+        k = few_place(c, K_CODES, start.kv_head).at(start.tensor, row) + piece;
+        v = few_place(c, V_CODES, start.kv_head).at(start.tensor, row) + piece;
+        if constexpr (!S::Codes::PLAIN) {
+            const FewPlace of = few_place(c, scales(), start.kv_head);
+            scale = of.first == NULL ? NULL : of.at(start.tensor, row), scale_step = (int)of.row;
+        }
     }
     /* The same, but for where its rows lie. Returns the warp's first key. */
-    __device__ __forceinline__ int start(const FewItem &item, unsigned char *shared)
+    __device__ __forceinline__ int begin_at(const FewStart &start, unsigned char *shared)
     {
-        const int key = item.blocks.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
+        const int key = start.last * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
         to = ptx::opaque(ptx::shared_address(shared));
-        left = item.band.keys - 1 - key;
+        left = start.keys - 1 - key;
         return key;
     }
-    /* Goes to the warp's first row of a tile: `row` of a page, or of a sequence. */
-    __device__ __forceinline__ void find(const FewItem &item, uint32_t page, uint32_t row)
+    /* The number of the lane's scales. */
+    static __device__ __forceinline__ int scales()
     {
-        const int lane = threadIdx.x % 32, piece = lane % PIECES * 16;
-        k = item.places[K_CODES].first + few.k.batch * page + few.k.row * row + piece;
-        v = item.places[V_CODES].first + few.v.batch * page + few.v.row * row + piece;
+        return threadIdx.x % 32 < S::EACH ? K_SCALE : V_SCALE;
+    }
+    /* Goes to the warp's first row of a tile, whose places in tensors lie at `places`; copy adds
+     * the lane's piece, so that nothing waits for them here. */
+    __device__ __forceinline__ void turn(const char *const *places)
+    {
+        k = places[K_TURN], v = places[V_TURN];
         if constexpr (!S::Codes::PLAIN) {
-            const FewPlace &of = item.places[lane < S::EACH ? K_SCALE : V_SCALE];
-            scale = of.first == NULL ? NULL : of.at(page, row), scale_step = (int)of.row;
+            scale = places[threadIdx.x % 32 < S::EACH ? K_SCALE_TURN : V_SCALE_TURN];
         }
     }
 
@@ -74,10 +85,11 @@ template <class S> struct FewLine {
     /* Starts the copies of the next tile. last: its stage is the last one. */
     __device__ __forceinline__ void copy(bool last)
     {
-        const int lane = threadIdx.x % 32, first = lane / PIECES,
-                  place = S::place(first, lane % PIECES * 16);
-        copy_rows(to, k, (int)few.k.row, first, place);
-        copy_rows(to + S::TILE, v, (int)few.v.row, first, place);
+        const int lane = threadIdx.x % 32, first = lane / PIECES, piece = lane % PIECES * 16,
+                  place = S::place(first, piece), behind = S::TURNS ? piece : 0;
+        const uint32_t stage = S::ANY ? to : ptx::of_lane(to);
+        copy_rows(stage, k + behind, (int)few.k.row, first, place);
+        copy_rows(stage + S::TILE, v + behind, (int)few.v.row, first, place);
         if (!S::Codes::PLAIN && scale != NULL) {
             const int key = lane % S::EACH,
                       at = (lane < S::EACH ? K_SCALE : V_SCALE) * S::EACH + key;
@@ -99,8 +111,13 @@ template <class S> struct FewLine {
     {
 #pragma unroll
         for (int r = 0; r < S::EACH; r += AT_ONCE) {
-            ptx::copy_async_16(tile + S::beside(place, S::place(r, 0)),
-                               ptx::step_from(from, min(first + r, left), step));
+            const uint32_t row_to = tile + S::beside(place, S::place(r, 0));
+            const char *row = ptx::step_from(from, min(first + r, left), step);
+            if constexpr (S::ANY) {
+                ptx::copy_async_16(row_to, row);
+            } else {
+                ptx::copy_async_16_once(row_to, row);
+            }
         }
     }
 };

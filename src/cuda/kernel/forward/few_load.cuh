@@ -30,13 +30,15 @@ template <class S> struct FewLoader {
     int copy_row, copy_piece, copy_place; /* of the lane's first piece of a tile; bytes */
     int count;                            /* tiles of the items begun so far */
     uint32_t index;                       /* of the last of these */
+    int early = -1;                       /* GOES_ON: the last tile that load_early loaded */
     FewLine<S> line;
 
+    /* tiles: of the first item. */
     __device__ __forceinline__ FewLoader(const attn_cuda_codes_params &c_, const FewItem &item_,
-                                         unsigned char *shared_)
+                                         int tiles, unsigned char *shared_)
         : c(c_), item(item_), shared(shared_), copy_row(threadIdx.x % 32 / PIECES),
           copy_piece(threadIdx.x % PIECES * 16), copy_place(S::place(copy_row, copy_piece)),
-          count(ptx::opaque(item_.blocks.count)), index(blockIdx.x), line(c_.forward.few)
+          count(ptx::opaque(tiles)), index(blockIdx.x), line(c_.forward.few)
     {
     }
 
@@ -46,7 +48,7 @@ template <class S> struct FewLoader {
                (S::ANY && !S::SHARED && c.forward.few.straight && c.forward.few.entry == 0);
     }
     /* Prepares for the item's first tile. */
-    __device__ __forceinline__ void begin()
+    __device__ __forceinline__ void begin(const FewStart &start)
     {
         if (!S::Codes::PLAIN && (!S::ANY || c.forward.few.straight)) {
 #pragma unroll
@@ -55,9 +57,9 @@ template <class S> struct FewLoader {
             }
         }
         if (straight()) {
-            line.begin(item, shared);
+            line.begin(c, start, shared);
         } else if (S::TURNS) {
-            begin_pages();
+            begin_pages(start);
         } else {
             look_first();
             find(0);
@@ -84,6 +86,13 @@ template <class S> struct FewLoader {
             copy(n);
             look_ahead(n + S::STAGES);
         }
+    }
+    /* Starts them before run_tiles would, while the warp has other things to do. */
+    __device__ __forceinline__ void load_early(int n)
+    {
+        load(n);
+        ptx::copy_async_commit();
+        early = n;
     }
     /* Prepares for the n-th tile, behind all copies of the one before it. */
     __device__ __forceinline__ void prepare(int n) const
@@ -126,10 +135,15 @@ template <class S> struct FewLoader {
     {
         return (item.blocks.last - n) * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
     }
-    /* TURNS: where the entry of the n-th tile lies; then the page, and the row in it. */
+    /* TURNS: where the entry of the n-th tile lies. */
     __device__ __forceinline__ unsigned char *turn(int n) const
     {
         return shared + S::ENTRIES_AT + (uint32_t)n % S::AHEAD * 8;
+    }
+    /* TURNS: the place of the n-th tile's rows in a tensor. */
+    __device__ __forceinline__ const char **place(int n, int which) const
+    {
+        return (const char **)(shared + S::PLACES_AT) + n % S::SETTLED * TURN_TENSORS + which;
     }
     /* Asks for the entry of the n-th tile. */
     __device__ __forceinline__ void look_at(int n) const
@@ -138,45 +152,47 @@ template <class S> struct FewLoader {
             ask(row_of(first_key(n)), turn(n));
         }
     }
-    /* Makes a page and a row of the n-th tile's entry. */
+    /* Makes places of the entries of S::SETTLED tiles from the n-th on: a lane one of a tensor. */
     __device__ __forceinline__ void settle(int n) const
     {
-        if (n < count) {
+        constexpr int LAST = S::Codes::PLAIN ? V_TURN : TURN_TENSORS - 1;
+        const int lane = threadIdx.x % 32, which = lane % TURN_TENSORS;
+        n += lane / TURN_TENSORS;
+        if (n < count && which <= LAST) {
             const Row r = found(turn(n), [&] { return first_key(n); });
-            *(uint2 *)turn(n) = {r.page, r.within - r.within % S::EACH};
+            const FewPlace &of = item.places[turn_tensor(which)];
+            *place(n, which) =
+                of.first == NULL ? NULL : of.at(r.page, r.within - r.within % S::EACH);
         }
     }
     /* begin() of TURNS. */
-    __device__ __forceinline__ void begin_pages()
+    __device__ __forceinline__ void begin_pages(const FewStart &start)
     {
-        const int key = line.start(item, shared), last = item.band.keys - 1;
+        const int key = line.begin_at(start, shared), last = start.keys - 1;
         if (key > last) {
             line.left = last % S::EACH;
+        }
+        if constexpr (!S::Codes::PLAIN) {
+            line.scale_step = (int)item.places[line.scales()].row;
         }
         look_at(threadIdx.x % 32);
         ptx::copy_async_commit();
         ptx::copy_async_wait<0>();
         turn_pages(0);
     }
-    /* Goes to the page of the n-th tile. Half of the entries are settled at a time, and as many
-     * asked for in place of those that have been used. */
+    /* Goes to the page of the n-th tile, whose place is read here, but not waited for. Some entries
+     * are settled at a time, and as many asked for in place of those that have been used. */
     __device__ __forceinline__ void turn_pages(int n)
     {
-        constexpr int HALF = S::AHEAD / 2;
-        const int lane = threadIdx.x % 32;
-        if (n % HALF == 0) {
-            if (lane < HALF) {
-                settle(n + lane);
-                if (n > 0) {
-                    look_at(n + HALF + lane);
-                }
+        if (n % S::SETTLED == 0) {
+            __syncwarp();
+            settle(n);
+            if (n > 0 && threadIdx.x % 32 < S::SETTLED) {
+                look_at(n - S::SETTLED + S::AHEAD + threadIdx.x % 32);
             }
             __syncwarp();
         }
-        if (n < count) {
-            const uint2 r = *(const uint2 *)turn(n);
-            line.find(item, r.x, r.y);
-        }
+        line.turn(place(n, 0));
     }
 
     static __device__ __forceinline__ bool values() /* the lane finds rows of V, else of K */

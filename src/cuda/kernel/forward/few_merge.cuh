@@ -116,57 +116,6 @@ __device__ __forceinline__ void read_arguments(const attn_cuda_forward_params &a
     }
 }
 
-/* The end of a row of which O and an LSE of f32 alone are asked for: addresses that wait in
- * registers. */
-struct PlainEnd {
-    size_t o, lse; /* of the lane's first column; lse: 0: none */
-    int step, columns;
-    bool plain, wide; /* wide: O is f32 */
-
-    __device__ __forceinline__ PlainEnd(const attn_problem &p, const OutputRow &w)
-    {
-        const int lane = threadIdx.x % 32;
-        const int64_t size = p.o.dtype == ATTN_F32 ? 4 : 2, apart = p.o.stride[3] * size;
-        plain =
-            ptx::opaque(w.seen && p.sinks.data == NULL && p.row_max.data == NULL &&
-                        (p.lse.data == NULL || p.lse.dtype == ATTN_F32) && apart < 1 << 20) != 0;
-        wide = size == 4;
-        o = ptx::opaque_global(
-            (const char *)attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, 0) +
-            2 * lane * apart);
-        step = ptx::opaque((int)apart), columns = ptx::opaque((int)p.dv - 2 * lane);
-        lse = p.lse.data == NULL
-                  ? 0
-                  : ptx::opaque_global(attn_at(&p.lse, w.s.tensor, w.s.q_first + w.row, w.head, 0));
-    }
-    /* Writes the row as finish_gathered does. Returns false if it is not plain. */
-    template <int DTYPE, int D>
-    __device__ __forceinline__ bool write(const GatheredRow<D> &row) const
-    {
-        if (!plain || !(row.l > 0)) {
-            return false;
-        }
-        const float factor = 1 / row.l;
-#pragma unroll
-        for (int j = 0; j < D / 32; j++) {
-            const int column = 64 * (j / 2) + j % 2;
-            if (column < columns) {
-                char *to = ptx::from_global<char>(o) + column * step;
-                if (wide) {
-                    *(float *)to = row.o[j] * factor;
-                } else {
-                    *(uint16_t *)to =
-                        (uint16_t)ptx::pack_half<DTYPE == ATTN_BF16>(row.o[j] * factor, 0);
-                }
-            }
-        }
-        if (lse != 0 && threadIdx.x % 32 == 0) {
-            *ptx::from_global<float>(lse) = natural_lse(row.base, row.l, RAISED<DTYPE>);
-        }
-        return true;
-    }
-};
-
 /* Merges the splits of all rows of O: a warp each, the heads of a query side by side. */
 template <int DTYPE, int D>
 __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)

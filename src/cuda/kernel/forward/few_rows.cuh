@@ -4,6 +4,7 @@
  */
 #pragma once
 #include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/ptx/pairs.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 
 /* Opaque, or addresses that follow from it would be kept in registers. */
@@ -72,15 +73,15 @@ template <class S> struct FewRows {
     /* The lane's pieces of rows of Q: t -> u -> those of 8 rows, of 32 columns. row(r): where row r
      * begins. */
     template <class Row>
-    static __device__ __forceinline__ auto pieces_of(const attn_cuda_codes_params &c,
-                                                     const FewItem &item, const Row &row)
+    static __device__ __forceinline__ auto pieces_of(const attn_cuda_codes_params &c, int rows,
+                                                     const Row &row)
     {
         const int lane = few_lane();
         const int columns = S::ANY ? c.forward.few.k_bytes * 8 / S::Codes::BITS : S::D;
-        return [=, &item](int t) {
+        return [=](int t) {
             const int r = 8 * t + lane / 4;
             const char *from = row(r) + 16 * (lane % 4);
-            const bool used = r < item.rows;
+            const bool used = r < rows;
             return [=](int u) {
                 return used && 32 * u + 8 * (lane % 4) < columns ? *(const uint4 *)(from + 64 * u)
                                                                  : make_uint4(0, 0, 0, 0);
@@ -88,53 +89,65 @@ template <class S> struct FewRows {
         };
     }
     static __device__ __forceinline__ auto pieces(const attn_cuda_codes_params &c,
-                                                  const FewItem &item)
+                                                  const FewStart &start)
     {
-        return pieces_of(c, item, [&c, &item](int r) {
+        return pieces_of(c, start.rows, [&c, &start](int r) {
             const attn_cuda_place &place = c.forward.few.q;
-            return place.data + item.sequence.tensor * place.batch + item.query(c, r) * place.row +
-                   item.head(c, r) * place.head;
+            return place.data + start.tensor * place.batch + start.query(c, r) * place.row +
+                   start.head(c, r) * place.head;
         });
     }
     /* Takes rows of an item to which the CTA goes on from shared memory. */
     __device__ __forceinline__ void take_q(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
     {
-        set_q(pieces_of(c, item, [shared](int r) {
+        load_pieces(pieces_of(c, item.rows, [shared](int r) {
             return (const char *)shared + r / S::Q_ROWS * S::WARP + S::PLACES_AT +
                    r % S::Q_ROWS * S::Q_ROW;
         }));
+        set_q();
     }
-    /* Makes operands of pieces. */
-    template <class Pieces> __device__ __forceinline__ void set_q(const Pieces &pieces)
+    /* Loads the lane's pieces of rows of Q, of which set_q makes operands. */
+    __device__ __forceinline__ void take_pieces(const attn_cuda_codes_params &c,
+                                                const FewStart &start)
+    {
+        load_pieces(pieces(c, start));
+    }
+    template <class Pieces> __device__ __forceinline__ void load_pieces(const Pieces &pieces)
     {
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
             const auto piece = pieces(t);
-            float sum = 0, most = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
                 const uint4 x = piece(u);
-                const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+                q[t][u][0] = x.x, q[t][u][1] = x.y, q[t][u][2] = x.z, q[t][u][3] = x.w;
+            }
+        }
+    }
+    /* Makes operands of pieces. */
+    __device__ __forceinline__ void set_q()
+    {
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+            float sum = 0;
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++) {
+                const uint32_t words[4] = {q[t][u][0], q[t][u][1], q[t][u][2], q[t][u][3]};
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int a = S::Codes::pair_column(i, 0), b = S::Codes::pair_column(i, 1);
+                    const bool in_order = S::Codes::PLAIN || (a == 2 * i && b == 2 * i + 1);
                     q[t][u][i] =
-                        S::Codes::PLAIN
-                            ? words[i]
-                            : ptx::permute(words[a / 2], words[b / 2],
-                                           (b % 2 ? 0x7600 : 0x5400) | (a % 2 ? 0x32 : 0x10));
+                        in_order ? words[i]
+                                 : ptx::permute(words[a / 2], words[b / 2],
+                                                (b % 2 ? 0x7600 : 0x5400) | (a % 2 ? 0x32 : 0x10));
                     const float2 pair = ptx::unpack_half<S::BF16>(words[i]);
                     sum += pair.x + pair.y;
-                    most = fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
                 }
             }
             if (S::SHIFTS) {
                 share_number(quad_sum(sum), q_sum[t]);
-            }
-            if constexpr (S::Codes::HALVES) {
-                most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-                share_number(fmaxf(most, __shfl_xor_sync(~0u, most, 2)), q_unit[t]);
             }
         }
         if constexpr (S::Codes::HALVES) {
@@ -148,46 +161,76 @@ template <class S> struct FewRows {
         to[0] = __shfl_sync(~0u, number, lane % 4 * 8);
         to[1] = __shfl_sync(~0u, number, lane % 4 * 8 + 4);
     }
-    /* The power of two that brings a row whose largest number is `most` below 2^15, as the bits of
-     * its exponent. */
-    static __device__ __forceinline__ int raised(float most)
-    {
-        return min(127 + 14 - ((int)(__float_as_uint(most) >> 23) - 127), 253);
-    }
-    /* Makes Q f16, each row times a power of two, if that holds all of its numbers; q_unit: of
-     * rows the largest numbers, then their units. */
+
+    /* Magnitudes of numbers of bf16, as bits without signs. */
+    struct Range {
+        uint32_t most, least; /* the largest; the least but 0, minus 1 */
+
+        /* Takes two of 16 bits each; most, least: of the low halves, and of the high ones. */
+        __device__ __forceinline__ void take(uint32_t pair)
+        {
+            constexpr uint32_t MINUS_1 = 0xFFFFFFFF; /* 0 - 1 is larger than any */
+            most = ptx::max_pair(most, pair);
+            least = ptx::min_of_sum_pair(pair, MINUS_1, least);
+        }
+        /* Joins those of the lanes that share a row, and both halves. */
+        __device__ __forceinline__ void join()
+        {
+#pragma unroll
+            for (int lanes = 1; lanes < 4; lanes *= 2) {
+                most = ptx::max_pair(most, __shfl_xor_sync(~0u, most, lanes));
+                least = ptx::min_of_sum_pair(least, 0, __shfl_xor_sync(~0u, least, lanes));
+            }
+            most = max(most & 0xFFFF, most >> 16), least = min(least & 0xFFFF, least >> 16);
+        }
+        /* What exponents of bf16 lose to become those of f16, the largest number's 29: one that
+         * stays below 2^15. */
+        __device__ __forceinline__ int lowered() const
+        {
+            return (int)(most >> 7) - 29;
+        }
+        /* True if all are normal numbers of f16 then, or 0. */
+        __device__ __forceinline__ bool fits() const
+        {
+            const int by = lowered();
+            return most == 0 || (by >= 0 && most < 0x7F80 && (int)least >= (by + 1 << 7) - 1);
+        }
+        /* The power of two by which numbers grow. */
+        __device__ __forceinline__ float unit() const
+        {
+            return __uint_as_float((uint32_t)max(lowered() + 15, 1) << 23);
+        }
+    };
+    /* Makes Q f16, each row times a power of two, if that holds all of its numbers as normal ones:
+     * the same bits with another exponent. */
     __device__ __forceinline__ void make_halves()
     {
-        bool exact = true;
-        uint32_t as_halves[S::TILES][S::UNITS][4];
+        constexpr uint32_t SIGNS = 0x80008000;
+        Range ranges[S::TILES];
+        bool fit = true;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
-            const int lane = few_lane(), r = lane / 4;
-            const float even = __shfl_sync(~0u, q_unit[t][0], r / 2),
-                        odd = __shfl_sync(~0u, q_unit[t][1], r / 2),
-                        times = __uint_as_float((uint32_t)raised(r % 2 ? odd : even) << 23);
+            ranges[t] = {0, 0xFFFFFFFF};
 #pragma unroll
             for (int i = 0; i < 4 * S::UNITS; i++) {
-                const float2 pair = ptx::unpack_half<true>(q[t][i / 4][i % 4]);
-                const uint32_t halves = ptx::pack_half<false>(pair.x * times, pair.y * times);
-                const float2 back = ptx::unpack_half<false>(halves);
-                exact = exact && back.x == pair.x * times && back.y == pair.y * times;
-                as_halves[t][i / 4][i % 4] = halves;
+                ranges[t].take(q[t][i / 4][i % 4] & ~SIGNS);
             }
+            ranges[t].join();
+            fit = fit && ranges[t].fits();
         }
-        halves = __all_sync(~0u, exact);
+        halves = __all_sync(~0u, fit);
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
+            const uint32_t lowered = (uint32_t)max(ranges[t].lowered(), 0) << 7,
+                           pair = lowered | lowered << 16;
 #pragma unroll
-            for (int i = 0; i < 4 * S::UNITS; i++) {
+            for (int i = 0; i < 4 * S::UNITS && halves; i++) {
                 uint32_t &number = q[t][i / 4][i % 4];
-                number = halves ? as_halves[t][i / 4][i % 4] : number;
+                const uint32_t magnitude =
+                    ptx::max_pair(number & ~SIGNS, pair) - pair; /* 0 stays */
+                number = number & SIGNS | magnitude << 3;
             }
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const uint32_t unit = halves ? 254 - (uint32_t)raised(q_unit[t][r]) : 127;
-                q_unit[t][r] = __uint_as_float(unit << 23);
-            }
+            share_number(halves ? ranges[t].unit() : 1, q_unit[t]);
         }
     }
 

@@ -13,29 +13,23 @@
 #include <type_traits>
 
 /* Prepares for an item's tiles. Without ANY it starts the copies of the first ones, and brings Q,
- * which is asked for before them, since a load waits behind all copies ahead of it. Operands are
- * made of it while tiles come. */
+ * which is asked for before them, since a load waits behind all copies ahead of it: set_q makes
+ * operands of it while tiles come. */
 template <class S>
-__device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, const FewTile<S> &tile)
+__device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, FewRows<S> &rows,
+                                            const FewStart &start)
 {
-    tile.rows.clear();
+    rows.clear();
     loader.clear(loader.shared, S::PLACES_AT);
-    loader.begin();
+    loader.begin(start);
     if constexpr (!S::ANY) {
-        static_assert(S::TILES == 1, "registers hold no more pieces");
-        const auto piece = tile.rows.pieces(loader.c, loader.item)(0);
-        uint4 q[S::UNITS];
-#pragma unroll
-        for (int u = 0; u < S::UNITS; u++) {
-            q[u] = piece(u);
-        }
+        rows.take_pieces(loader.c, start);
         __syncwarp();
 #pragma unroll
         for (int n = 0; n < S::STAGES - 1; n++) {
             loader.load(n);
             ptx::copy_async_commit();
         }
-        tile.rows.set_q([&](int) { return [&](int u) { return q[u]; }; });
     }
 }
 
@@ -49,15 +43,21 @@ __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S>
 #pragma unroll 1
     for (; n < end; n++) {
         const int next = n + S::STAGES - 1;
-        ptx::copy_async_wait<S::STAGES - 2>();
-        __syncwarp();
-        loader.load(next);
-        ptx::copy_async_commit();
+        if (S::GOES_ON && next == loader.early) {
+            ptx::copy_async_wait<S::STAGES - 1>();
+            __syncwarp();
+        } else {
+            ptx::copy_async_wait<S::STAGES - 2>();
+            __syncwarp();
+            loader.load(next);
+            ptx::copy_async_commit();
+        }
         if (S::ANY && next == 0) { /* behind the first keys, which take longer */
             if constexpr (S::SHARED) {
                 tile.rows.share_q(loader.c, loader.item);
             } else {
-                tile.rows.set_q(tile.rows.pieces(loader.c, loader.item));
+                tile.rows.take_pieces(loader.c, FewStart(loader.item));
+                tile.rows.set_q();
             }
         }
         if (!S::ANY || n >= 0) {
@@ -79,8 +79,11 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     FewRows<S> rows;
     rows.q_at = ptx::shared_address(shared) + S::Q_AT + threadIdx.x % 32 * 16;
     const FewTile<S> tile(c, item, rows);
-    FewLoader<S> loader(c, item, shared + threadIdx.x / 32 * S::WARP);
-    begin_tiles<S>(loader, tile);
+    FewLoader<S> loader(c, item, item.blocks.count, shared + threadIdx.x / 32 * S::WARP);
+    begin_tiles<S>(loader, rows, FewStart(item));
+    if constexpr (!S::ANY) {
+        rows.set_q();
+    }
     run_tiles<S>(loader, tile, S::BEGIN, loader.count, 0, [](int) {});
     ptx::copy_async_wait<0>();
     __syncthreads();
@@ -88,17 +91,20 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     __syncthreads();
 }
 
-/* Finds an item and the places of its KV head's rows, by the CTA's first warps. */
-template <class S>
+/* Finds an item and the places of its KV head's rows, by the CTA's first warps, for all of them.
+ * EVEN: as few_item. */
+template <class S, bool EVEN>
 __device__ __forceinline__ void find_item(const attn_cuda_codes_params &c, uint32_t index,
                                           FewItem &item)
 {
     if (threadIdx.x == 0) {
-        few_item<S>(c.forward, index, item);
-    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
+        few_item<S, EVEN>(c.forward, index, item);
+    } else if (!S::LINES && threadIdx.x % 32 == 0 &&
+               threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
         const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
         item.places[which] = few_place(c, which, few_kv_head(c.forward.few, index));
     }
+    __syncthreads();
 }
 
 /* What a CTA makes of the splits of its rows. take: each from the right to the left, row r = the
@@ -224,10 +230,25 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
                                            unsigned char *shared)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); /* the same in all lanes */
-    Splits splits(c, item);
+    /* The host knows the blocks: no thread waits for the item before its first copies. */
+    const bool even = S::GOES_ON || (S::LINES && c.forward.few.each > 0);
+    if (!even) {
+        find_item<S, false>(c, blockIdx.x, item);
+    }
+    const FewStart start = even ? even_start<S>(c.forward.few, blockIdx.x) : FewStart(item);
     FewRows<S> rows;
+    FewLoader<S> loader(c, item, start.count, shared + warp * S::WARP);
+    if (start.count > 0) {
+        begin_tiles<S>(loader, rows, start);
+    }
+    if (even) {
+        find_item<S, true>(c, blockIdx.x, item);
+    }
+    if (!S::ANY && start.count > 0) {
+        rows.set_q();
+    }
+    Splits splits(c, item);
     const FewTile<S> tile(c, item, rows);
-    FewLoader<S> loader(c, item, shared + warp * S::WARP);
     int left, split, end = item.blocks.count; /* tiles to the next end; splits behind that */
     const auto begin = [&] {
         left = item.blocks.count, split = 0;
@@ -260,28 +281,33 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
         }
     };
     begin();
-    if (end > 0) {
-        begin_tiles<S>(loader, tile);
-    }
     int n = end > 0 ? S::BEGIN : 0, first = 0;
 #pragma unroll 1
     for (;;) {
         run_tiles<S>(loader, tile, n, end, first, ends);
+        const bool more = S::GOES_ON && end < loader.count;
+        const uint32_t index = loader.index; /* load_early may go on to yet another item */
+        if constexpr (S::GOES_ON) {
+            if (more) { /* the stage of the last tile is free when all have read Q and sums */
+                rows.take_q(c, item, shared);
+                __syncthreads();
+                loader.load_early(end + S::STAGES - 1);
+            }
+        }
         splits.finish(shared + (end + S::STAGES - 1) % S::STAGES * S::STAGE);
-        if constexpr (!S::GOES_ON) {
-            return;
-        } else {
-            if (end >= loader.count) {
+        if constexpr (S::GOES_ON) {
+            if (!more) {
                 return;
             }
-            rows.take_q(c, item, shared);
             __syncthreads();
             if (threadIdx.x == 0) {
-                renew_item(c.forward.few, loader.index, item);
+                renew_item(c.forward.few, index, item);
             }
             splits.clear();
             begin();
             n = first = end, end += item.blocks.count;
+        } else {
+            return;
         }
     }
 }
@@ -292,12 +318,11 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ FewItem item; /* in shared memory, since registers are few */
     ptx::begin_next_launch();
-    find_item<S>(c, blockIdx.x, item);
-    __syncthreads();
     if constexpr (S::RUNS) {
         using Splits = std::conditional_t<S::ADDS, AddedSplits<S>, LeftSplits<S>>;
         run_splits<S, Splits>(c, item, shared);
     } else {
+        find_item<S, false>(c, blockIdx.x, item);
         if (item.blocks.count > 0) {
             run_item<S>(c, item, shared);
         }

@@ -23,6 +23,17 @@
 /* Factors of a key; tensors of an item, codes behind their factors. */
 enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
 
+/* Tensors whose rows a page says the place of (FewShape::TURNS). */
+enum { K_TURN, V_TURN, K_SCALE_TURN, V_SCALE_TURN, TURN_TENSORS };
+
+__device__ __forceinline__ int turn_tensor(int which)
+{
+    return which == K_TURN         ? K_CODES
+           : which == V_TURN       ? V_CODES
+           : which == K_SCALE_TURN ? K_SCALE
+                                   : V_SCALE;
+}
+
 /* SHARED: the rows are several sequences' (few_shared.cuh). GOES_ON: a CTA does one item after the
  * other. LOADS: ATTN_CUDA_THREADS: any keys; without score steps: straight ones side by side
  * (ATTN_CUDA_WHOLE), or in pages of whole tiles of a warp (ATTN_CUDA_PAGED). */
@@ -47,8 +58,10 @@ struct FewShape {
     static constexpr int BYTES = WARPS * WARP;
     static constexpr bool STEPS = !SHARED && ANY;         /* there may be score steps */
     static constexpr bool SHIFTS = ANY && Codes::INTEGER; /* there may be shifts */
-    static constexpr int AHEAD = 32; /* TURNS: tiles whose entries of the table are there */
+    /* TURNS: tiles whose entries of the table are there; whose places are. */
+    static constexpr int AHEAD = 32, SETTLED = 32 / TURN_TENSORS;
     static_assert(!TURNS || AHEAD * 8 <= WARP - ENTRIES_AT, "room for entries");
+    static_assert(32 * 8 <= ENTRIES_AT - PLACES_AT, "room for places");
     static constexpr int APART = D + 4; /* a warp's stores of 4 rows by 8 columns meet all banks */
     static constexpr int SUMS = ROWS * APART * 4, LEFT = SUMS + ROWS * 16; /* of a warp; bytes */
     /* A CTA goes on to the next split of its rows while its first tiles are under way. ADDS: and
@@ -116,16 +129,8 @@ struct FewRow {
 
 /* Rows of all query heads of one KV head, `rows` of them from `first` on; those of a query lie side
  * by side. */
-struct FewItem {
-    attn_sequence sequence;
-    attn_band band;
-    Blocks blocks; /* of the CTA's splits */
-    int each;      /* blocks of a split */
+struct FewBlock {
     int kv_head, first, rows;
-    int64_t part; /* the place of row 0 of the first split in a.parts */
-    FewPlace places[TENSORS];
-    uint32_t masks[2]; /* of Codes */
-    FewFamily family;  /* SHARED */
 
     /* Query and head of row r. */
     __device__ __forceinline__ int query(const attn_cuda_codes_params &c, int r) const
@@ -137,6 +142,18 @@ struct FewItem {
         const int group = (int)c.forward.few.group.by;
         return kv_head * group + first + r - query(c, r) * group;
     }
+};
+
+struct FewItem : FewBlock {
+    attn_sequence sequence;
+    attn_band band;
+    Blocks blocks;            /* of the CTA's splits */
+    int each;                 /* blocks of a split */
+    int64_t part;             /* the place of row 0 of the first split in a.parts */
+    FewPlace places[TENSORS]; /* not of LINES */
+    uint32_t masks[2];        /* of Codes */
+    FewFamily family;         /* SHARED */
+
     /* Row r of a tile. */
     template <class S>
     __device__ __forceinline__ FewRow row(const attn_cuda_codes_params &c, int r) const
@@ -149,6 +166,27 @@ struct FewItem {
                   apart = (int)c.sharing.items.by * c.forward.parts.rows;
         return {family.first + slot, query(c, within), head(c, within),
                 (slot - family.own) * apart + within, (family.slots >> slot & 1) != 0};
+    }
+};
+
+/* The part of an item by which its first copies start. */
+struct FewStart : FewBlock {
+    uint32_t tensor; /* number of the sequence in Q, K and V */
+    int k_first;     /* its first key there */
+    int keys;        /* of it */
+    int last, count; /* blocks */
+
+    __device__ __forceinline__ FewStart(const FewItem &item)
+        : FewBlock(item), tensor((uint32_t)item.sequence.tensor),
+          k_first((int)item.sequence.k_first), keys(item.band.keys), last(item.blocks.last),
+          count(item.blocks.count)
+    {
+    }
+    __device__ __forceinline__ FewStart(const FewBlock &block, uint32_t tensor_, int keys_,
+                                        const Blocks &blocks)
+        : FewBlock(block), tensor(tensor_), k_first(0), keys(keys_), last(blocks.last),
+          count(blocks.count)
+    {
     }
 };
 
@@ -188,23 +226,26 @@ __device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t in
     return (int)(column - quotient(column, few.kv_heads) * few.kv_heads.by);
 }
 
-/* attn_mask_band of a plain problem, and the diagonal. */
+/* attn_mask_band of a plain problem, and the diagonal. EVEN: sequences are equally long. */
+template <bool EVEN>
 __device__ __forceinline__ attn_band plain_band(const attn_cuda_forward_params &a, int sequence,
                                                 int &diagonal)
 {
     const attn_cuda_few &few = a.few;
-    const int nk = few.used ? index_at(a.index[ATTN_CUDA_USED_K], sequence, few.keys) : few.keys;
+    const int nk =
+        !EVEN && few.used ? index_at(a.index[ATTN_CUDA_USED_K], sequence, few.keys) : few.keys;
     diagonal = few.top_left ? 0 : nk - few.nq;
     return {max(diagonal - few.before, -(1 << 30)), min(diagonal + few.after + 1, nk), few.nq, nk};
 }
 
 /* Fills in sequence and band of a plain problem: attn_problem_sequence and attn_mask_band in few
  * steps. */
+template <bool EVEN>
 __device__ __forceinline__ void fill_plain(const attn_cuda_forward_params &a, int sequence,
                                            FewItem &item)
 {
     int diagonal;
-    item.band = plain_band(a, sequence, diagonal);
+    item.band = plain_band<EVEN>(a, sequence, diagonal);
     attn_sequence &s = item.sequence;
     s.index = s.tensor = sequence, s.outside = false;
     s.q_first = s.k_first = 0;
@@ -248,41 +289,62 @@ template <class S>
 __device__ __forceinline__ Blocks even_blocks(const attn_cuda_few &few, const attn_band &band,
                                               int cta)
 {
-    const int count = (band.keys + S::KEYS - 1) / S::KEYS, most = few.run * few.each,
+    const int count = (few.keys + S::KEYS - 1) / S::KEYS, most = few.run * few.each,
               begin = cta * most;
     Blocks b;
     b.count = max(min(count - begin, most), 0);
     b.last = begin + b.count - 1;
     b.full_first = 0, b.full_last = clamp_key(band, band.to) / S::KEYS;
-    b.end = min(band.keys, (b.last + 1) * S::KEYS);
+    b.end = min(few.keys, (b.last + 1) * S::KEYS);
     return b;
 }
 
-/* Finds an item: a split, or several, of a block of rows of a KV head of a sequence. */
+/* The rows of an item, and its sequence. */
 template <class S>
+__device__ __forceinline__ FewBlock few_block(const attn_cuda_few &few, const FewColumn &place,
+                                              uint32_t &sequence)
+{
+    sequence = quotient(place.column, few.kv_heads);
+    const int first = (int)place.block * S::ROWS;
+    return {(int)(place.column - sequence * few.kv_heads.by), first,
+            min(few.nq * (int)few.group.by - first, S::ROWS)};
+}
+
+/* The start of an item whose blocks are even_blocks, by each thread for itself. */
+template <class S>
+__device__ __forceinline__ FewStart even_start(const attn_cuda_few &few, uint32_t index)
+{
+    const FewColumn place = few_column(few, index);
+    uint32_t sequence;
+    const FewBlock block = few_block<S>(few, place, sequence);
+    return FewStart(block, sequence, few.keys, even_blocks<S>(few, attn_band{}, (int)place.cta));
+}
+
+/* Finds an item: a split, or several, of a block of rows of a KV head of a sequence. EVEN: its
+ * blocks are even_blocks. */
+template <class S, bool EVEN>
 __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint32_t index,
                                          FewItem &item)
 {
     const attn_problem &p = a.problem;
     const attn_cuda_few &few = a.few;
     const FewColumn place = few_column(few, index);
-    const uint32_t sequence = quotient(place.column, few.kv_heads);
-    item.kv_head = (int)(place.column - sequence * few.kv_heads.by);
-    item.first = (int)place.block * S::ROWS;
-    item.rows = min(few.nq * (int)few.group.by - item.first, S::ROWS);
+    uint32_t sequence;
+    (FewBlock &)item = few_block<S>(few, place, sequence);
     const typename S::Codes::Masks masks = S::Codes::masks();
     item.masks[0] = masks.low, item.masks[1] = masks.high;
     item.part = (int64_t)S::ROWS *
                 (S::ADDS ? index : place.whole * (uint32_t)few.parts + place.cta * few.run);
-    if (few.plain) {
-        fill_plain(a, (int)sequence, item);
+    if (EVEN || few.plain) {
+        fill_plain<EVEN>(a, (int)sequence, item);
     } else {
         fill_segment(a, (int)sequence + 1, item.sequence);
         item.band = attn_mask_band(&p, &item.sequence);
     }
     int each = few.each;
-    item.blocks = S::RUNS && each > 0 ? even_blocks<S>(few, item.band, (int)place.cta)
-                                      : few_blocks<S>(a, item.band, item.first, item.rows,
-                                                      (int)place.cta, few.run, each);
+    const bool even = EVEN || (S::RUNS && !S::LINES && each > 0);
+    item.blocks =
+        even ? even_blocks<S>(few, item.band, (int)place.cta)
+             : few_blocks<S>(a, item.band, item.first, item.rows, (int)place.cta, few.run, each);
     item.each = each;
 }

@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t find_family(const attn_cuda_codes_params &c,
               own = sequence - first;
     const bool there = lane < (int)s.slots.by && first + lane < s.batch;
     int diagonal;
-    const attn_band band = plain_band(c.forward, there ? first + lane : sequence, diagonal);
+    const attn_band band = plain_band<false>(c.forward, there ? first + lane : sequence, diagonal);
     int each;
     const Blocks b = few_blocks<S>(c.forward, band, 0, (int)s.rows.by, split, 1, each);
     const bool whole = there && b.count > 0 && !b.any_masked();

@@ -22,11 +22,10 @@ __device__ __forceinline__ void few_shared(const attn_cuda_codes_params &c)
     if ((slots & (1u << own) - 1) != 0) { /* an earlier one has the rows of all */
         return;
     }
-    find_item<S>(c, index, item);
     if (threadIdx.x == 0) {
         item.family = {slots, (int)first, (int)own};
     }
-    __syncthreads();
+    find_item<S, false>(c, index, item);
     if ((slots & slots - 1) != 0) {
         run_item<SHARED>(c, item, shared);
         store_splits<SHARED>(c, item, shared);
