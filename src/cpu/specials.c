@@ -4,6 +4,7 @@
  */
 #include "cpu/specials.h"
 #include "cpu/real.h"
+#include "cpu/ukernel/table_grad.h"
 #include <math.h>
 
 /* The first n bits. */
@@ -47,39 +48,50 @@ void attn_specials_seen(const attn_ukernel *table, uint64_t *seen, const void *s
     }
 }
 
-/* Terms of a sum: bit i of word w, at word[w step], is term w width + i. */
-typedef struct terms {
-    const uint64_t *word;
-    int64_t words, step, width;
-} terms;
-
-/* The union, `all` at most, of the sets of these terms: of[term step]. */
-static uint64_t union_of(const terms *sum, const uint64_t *of, int64_t step, uint64_t all)
+/* Adds x to the elements of a set of n. Others get -0, which changes no sum. */
+static void add_to_some(float *to, int64_t n, uint32_t set, float x)
 {
-    uint64_t set = 0;
-    for (int64_t w = 0; w < sum->words; w++) {
-        const uint64_t bits = sum->word[w * sum->step];
-        for (uint64_t left = bits; left != 0 && set != all; left &= left - 1) {
-            set |= of[(w * sum->width + __builtin_ctzll(left)) * step];
-        }
+    for (int64_t i = 0; i < n; i++) {
+        to[i] += set & attn_bit[i] ? x : -0.0F;
     }
-    return set;
+}
+
+static void add_to_set(const attn_ukernel *table, void *to, int64_t n, uint64_t set, double x)
+{
+    if (table->real_size == 4) {
+        for (int64_t i = 0; i < n && set != 0; i += 32) {
+            add_to_some((float *)to + i, min64(n - i, 32), (uint32_t)(set >> i), (float)x);
+        }
+        return;
+    }
+    for (uint64_t left = set; left != 0; left &= left - 1) {
+        ((double *)to)[__builtin_ctzll(left)] += x;
+    }
 }
 
 void attn_specials_add(const attn_ukernel *table, void *to, int64_t n, uint64_t plus,
                        uint64_t minus)
 {
-    if ((plus & minus) == first_bits(n)) {
+    const uint64_t both = plus & minus;
+    if (both == first_bits(n)) {
         fill_reals(table, to, n, (double)NAN);
         return;
     }
-    for (uint64_t left = plus | minus; left != 0; left &= left - 1) {
-        const int i = __builtin_ctzll(left);
-        const double special = (plus & minus) >> i & 1 ? (double)NAN
-                               : plus >> i & 1         ? (double)INFINITY
-                                                       : -(double)INFINITY;
-        set_real(table, to, i, get_real(table, to, i) + special);
+    add_to_set(table, to, n, both, (double)NAN);
+    add_to_set(table, to, n, plus & ~both, (double)INFINITY);
+    add_to_set(table, to, n, minus & ~both, -(double)INFINITY);
+}
+
+/* The union of the lanes, `all` at most, that see some of a set of keys. */
+static uint64_t lanes_of(const uint64_t *keys, int64_t words, const uint64_t *seen, uint64_t all)
+{
+    uint64_t lanes = 0;
+    for (int64_t w = 0; w < words; w++) {
+        for (uint64_t left = keys[w]; left != 0 && lanes != all; left &= left - 1) {
+            lanes |= seen[64 * w + __builtin_ctzll(left)];
+        }
     }
+    return lanes;
 }
 
 void attn_specials_add_keys(const attn_ukernel *table, void *ot, const attn_specials *v,
@@ -88,38 +100,49 @@ void attn_specials_add_keys(const attn_ukernel *table, void *ot, const attn_spec
     const int64_t words = attn_special_words(table->key_block);
     const uint64_t all = first_bits(lanes);
     for (int64_t c = 0; c < dv_pad; c++) {
-        const terms plus = {v->plus + c * words, words, 1, 64},
-                    minus = {v->minus + c * words, words, 1, 64};
         attn_specials_add(table, (char *)ot + c * table->strip * table->real_size, lanes,
-                          union_of(&plus, seen, 1, all), union_of(&minus, seen, 1, all));
+                          lanes_of(v->plus + c * words, words, seen, all),
+                          lanes_of(v->minus + c * words, words, seen, all));
     }
 }
 
-/* True if the rows that see a key are those that see the key before. */
-static bool as_before(const terms *rows)
+/* Rows of X with special numbers in 64 of its columns. */
+typedef struct special_rows {
+    int n, strip[ATTN_MAX_ROW_BLOCK], lane[ATTN_MAX_ROW_BLOCK];
+    uint64_t plus[ATTN_MAX_ROW_BLOCK], minus[ATTN_MAX_ROW_BLOCK];
+} special_rows;
+
+/* x: of the rows' first ones of the 64 columns, rows `words` apart. */
+static void find_rows(special_rows *found, const attn_specials *x, int64_t words, int strips,
+                      int strip)
 {
-    bool same = true;
-    for (int64_t w = 0; w < rows->words; w++) {
-        same &= rows->word[w * rows->step] == rows->word[w * rows->step - 1];
+    found->n = 0;
+    for (int row = 0; row < strips * strip; row++) {
+        const uint64_t plus = x->plus[row * words], minus = x->minus[row * words];
+        if ((plus | minus) != 0) {
+            found->strip[found->n] = row / strip, found->lane[found->n] = row % strip;
+            found->plus[found->n] = plus, found->minus[found->n++] = minus;
+        }
     }
-    return same;
 }
 
 void attn_specials_add_rows(const attn_ukernel *table, void *g, const attn_specials *x,
                             int64_t cols, const uint64_t *seen, int64_t n, int strips)
 {
     const int64_t words = attn_special_words(cols);
+    special_rows rows;
     for (int64_t c = 0; c < cols; c += 64) {
-        const int64_t width = min64(cols - c, 64);
-        uint64_t plus = 0, minus = 0;
+        find_rows(&rows, &(attn_specials){x->plus + c / 64, x->minus + c / 64}, words, strips,
+                  table->strip);
         for (int64_t key = 0; key < n; key++) {
-            const terms rows = {seen + key, strips, table->key_block, table->strip};
-            if (key == 0 || !as_before(&rows)) {
-                plus = union_of(&rows, x->plus + c / 64, words, first_bits(width));
-                minus = union_of(&rows, x->minus + c / 64, words, first_bits(width));
+            uint64_t plus = 0, minus = 0;
+            for (int i = 0; i < rows.n; i++) {
+                const uint64_t lanes = seen[rows.strip[i] * (int64_t)table->key_block + key];
+                const uint64_t sees = 0 - (lanes >> rows.lane[i] & 1); /* all bits, or none */
+                plus |= rows.plus[i] & sees, minus |= rows.minus[i] & sees;
             }
-            attn_specials_add(table, (char *)g + (key * cols + c) * table->real_size, width, plus,
-                              minus);
+            attn_specials_add(table, (char *)g + (key * cols + c) * table->real_size,
+                              min64(cols - c, 64), plus, minus);
         }
     }
 }

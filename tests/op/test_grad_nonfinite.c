@@ -255,6 +255,44 @@ static void an_infinite_key(void **state)
     }
 }
 
+/* An infinite dO makes dV of the keys that its row sees infinite in its column, with its sign; two
+ * of either sign make NaN. The numbers lie in several words of 64 columns and in several strips. */
+static void infinities_of_d_o_keep_their_signs(void **state)
+{
+    static const struct sown {
+        int64_t row, column;
+        double value;
+    } sown[] = {{1, 2, (double)INFINITY},
+                {3, 5, -(double)INFINITY},
+                {1, 66, -(double)INFINITY},
+                {90, 66, (double)INFINITY},
+                {90, 69, (double)INFINITY}};
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        op_trial trial = trial_open("hq=1 nq=100 d=8 dv=70 dtype=%s causal=1 precise=1 lse=1 "
+                                    "pass=backward",
+                                    n ? "f64" : "f32");
+        const attn_backward_args *backward = &trial.tensors.grad;
+        grad_trial_forward(&trial);
+        for (int i = 0; i < 5; i++) {
+            inputs_store(&backward->d_o, 0, sown[i].row, 0, sown[i].column, sown[i].value);
+        }
+        grad_trial_backward(&trial);
+        for (int64_t j = 0; j < 100; j++) {
+            for (int64_t c = 0; c < 70; c++) {
+                double special = 0;
+                for (int i = 0; i < 5; i++) {
+                    special += j <= sown[i].row && c == sown[i].column ? sown[i].value : 0;
+                }
+                const double dv = oracle_element(&backward->dv, 0, j, 0, c);
+                assert_true(special == 0 ? isfinite(dv)
+                                         : dv == special || (isnan(special) && isnan(dv)));
+            }
+        }
+        trial_close(&trial);
+    }
+}
+
 /* Unseen places may hold anything: keys behind a boolean mask, rows and keys beyond the lengths. */
 static void c4_what_is_masked_has_no_influence(void **state)
 {
@@ -352,6 +390,7 @@ int main(void)
         cmocka_unit_test(c4_a_nan_in_each_place),
         cmocka_unit_test(c7_a_nan_and_threads),
         cmocka_unit_test(an_infinite_key),
+        cmocka_unit_test(infinities_of_d_o_keep_their_signs),
         cmocka_unit_test(c4_what_is_masked_has_no_influence),
         cmocka_unit_test(c4_keys_that_no_row_sees_get_0),
         cmocka_unit_test(c4_keys_behind_seqused_get_0),
