@@ -23,7 +23,7 @@ typedef struct attn_key_list {
 /* Scales and shifts of the codes of some keys: [key][group]. */
 typedef float attn_factors[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS];
 typedef struct attn_key_factors {
-    attn_factors scale, shift, k_scale;
+    attn_factors scale, shift, k_scale, k_shift;
 } attn_key_factors;
 
 typedef struct attn_forward_item {
@@ -42,7 +42,7 @@ typedef struct attn_forward_item {
     char *s, *prob, *strip, *node, *sum; /* regions of attn_scratch_map */
     char *k_space, *v_space;             /* memory of panels */
     const void *k, *v;                   /* panels of the block at hand */
-    bool scored;                         /* S of the tile at hand is there already (qk_codes) */
+    bool scored;                         /* S of the tile at hand is there already (pack.c) */
     bool special;              /* V of the block at hand has numbers that are not finite .. */
     attn_specials specials;    /* .. these .. */
     uint64_t *seen;            /* .. and lanes that see each of its keys (cpu/specials.h) */

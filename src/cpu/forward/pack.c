@@ -240,22 +240,43 @@ attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const 
                        .dtype = item->problem->k.dtype};
 }
 
-/* Copies scales of n rows, or 1 where there are none, group by group. */
-static float *copy_scales(const attn_ukernel *table, float *to, const attn_row_codes *codes,
-                          int64_t n, int64_t groups)
+/* Scales or shifts of codes. Steps in elements. */
+typedef struct factors {
+    const void *first; /* of the first row, or NULL */
+    int64_t row, group;
+    int32_t dtype;
+    float none; /* the factor where there are no factors */
+} factors;
+
+/* to[0 .. n-1] = x. Of a loop of a known length compilers make vectors. */
+static void fill_floats(float *to, int64_t n, float x)
 {
-    const bool in_order = codes->scale_row == groups && (groups == 1 || codes->scale_group == 1);
-    if (codes->scale && in_order) {
-        table->widen(to, codes->scale, 1, codes->dtype, n * groups);
-    } else if (groups == 1 && (!codes->scale || codes->scale_row == 0)) {
-        const float scale = attn_row_scale(codes, 0, 0);
-        for (int64_t row = 0; row < n; row++) {
-            to[row] = scale;
+    enum { MANY = 16 };
+    for (; n >= MANY; n -= MANY, to += MANY) {
+        for (int i = 0; i < MANY; i++) {
+            to[i] = x;
         }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = x;
+    }
+}
+
+/* Copies those of n rows, group by group. Returns the end of the copy. */
+static float *copy_factors(const attn_ukernel *table, float *to, const factors *from, int64_t n,
+                           int64_t groups)
+{
+    const bool in_order = from->row == groups && (groups == 1 || from->group == 1);
+    if (from->first && in_order) {
+        table->widen(to, from->first, 1, from->dtype, n * groups);
+    } else if (!from->first || (groups == 1 && from->row == 0)) {
+        fill_floats(to, n * groups,
+                    from->first ? attn_code_factor(from->first, 0, from->dtype) : from->none);
     } else {
         for (int64_t row = 0, i = 0; row < n; row++) {
-            for (int64_t group = 0; group < groups; group++) {
-                to[i++] = attn_row_scale(codes, row, group);
+            for (int64_t group = 0; group < groups; group++, i++) {
+                to[i] = attn_code_factor(from->first, row * from->row + group * from->group,
+                                         from->dtype);
             }
         }
     }
@@ -272,11 +293,12 @@ void attn_list_factors(attn_forward_item *item, bool of_k, attn_interval keys, f
         attn_key_codes(problem, of_k ? &problem->k_codes : &problem->v_codes, &item->seq,
                        item->kv_head, key, columns, &codes);
         const int64_t groups = columns / codes.group;
+        const factors scales = {codes.scale, codes.scale_row, codes.scale_group, codes.dtype, 1},
+                      shifts = {codes.shift, codes.shift_row, codes.shift_group, codes.dtype,
+                                -0.0F};
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        scale = copy_scales(item->table, scale, &codes, end - key, groups);
-        for (int64_t i = 0; shift && i < (end - key) * groups; i++) {
-            *shift++ = attn_row_shift(&codes, i / groups, i % groups);
-        }
+        scale = copy_factors(item->table, scale, &scales, end - key, groups);
+        shift = shift ? copy_factors(item->table, shift, &shifts, end - key, groups) : NULL;
     }
 }
 
@@ -315,11 +337,24 @@ static bool score_codes(attn_forward_item *item, attn_interval keys, const void 
     return done;
 }
 
+/* The same from rows of numbers, for a tile of more than plain scores. */
+static bool score_rows(attn_forward_item *item, attn_interval keys, const void *qt, int lanes)
+{
+    const attn_keys rows = attn_rows_at(item, keys, qt);
+    if (!item->table->qk_rows) {
+        return false;
+    }
+    item->table->qk_rows(item->s, &rows, lanes, &item->soon);
+    return true;
+}
+
 void attn_pack_tile(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
                     bool plain)
 {
-    item->scored = !item->k_rows && score_codes(item, keys, strip_qt(item, strip_index),
-                                                strip_lanes(item, strip_index));
+    const void *qt = strip_qt(item, strip_index);
+    const int lanes = strip_lanes(item, strip_index);
+    item->scored = item->k_rows ? !plain && score_rows(item, keys, qt, lanes)
+                                : score_codes(item, keys, qt, lanes);
     if (!item->scored && !(item->k_rows && plain)) {
         pack_k(item, keys, block);
     }

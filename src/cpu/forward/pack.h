@@ -26,9 +26,9 @@ void attn_pack_open(attn_forward_item *item);
  * packing goes tile by tile. */
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Packs K of a strip's tile, where packing goes tile by tile. An item that reads rows of K where
- * they are (k_rows) needs a panel only for tiles that are not `plain`: with a score step or a
- * mask. */
+/* Packs K of a strip's tile, where packing goes tile by tile, or computes its scores straight from
+ * rows (scored). qk_softmax reads rows of numbers itself (k_rows): of these the scores are computed
+ * only of tiles that are not `plain`, with a score step or a mask. */
 void attn_pack_tile(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
                     bool plain);
 

@@ -41,11 +41,9 @@ static attn_key_run empty_run(const attn_forward_item *item)
 bool attn_runs_fit(const attn_forward_item *item)
 {
     const attn_problem *problem = item->problem;
-    const bool plain = !item->plan->scores.has_score_step && !problem->dropout.on,
-               shifted = attn_tensor_present(problem->k_codes.shift) ||
-                         attn_tensor_present(problem->v_codes.shift);
+    const bool plain = !item->plan->scores.has_score_step && !problem->dropout.on;
     const attn_key_run run = empty_run(item);
-    return plain && !shifted && problem->k.dtype == problem->v.dtype && problem->k.stride[3] == 1 &&
+    return plain && problem->k.dtype == problem->v.dtype && problem->k.stride[3] == 1 &&
            problem->v.stride[3] == 1 && max64(run.k_groups, run.v_groups) <= ATTN_MAX_KEY_GROUPS &&
            item->table->takes_run(&run);
 }
@@ -107,9 +105,10 @@ static void run_keys(attn_forward_item *item, int strip_index, attn_interval key
     run.n = keys.hi - keys.lo;
     if (attn_is_code(run.dtype)) {
         attn_key_factors *factors = item->factors;
-        attn_list_factors(item, true, keys, factors->k_scale, NULL);
-        attn_list_factors(item, false, keys, factors->scale, NULL);
-        run.k_scale = factors->k_scale, run.v_scale = factors->scale;
+        attn_list_factors(item, true, keys, factors->k_scale, factors->k_shift);
+        attn_list_factors(item, false, keys, factors->scale, factors->shift);
+        run.k_scale = factors->k_scale, run.k_shift = factors->k_shift;
+        run.v_scale = factors->scale, run.v_shift = factors->shift;
     }
     item->table->run_rows(strip_ot(item, strip_index), &run, item->plan->scores.exponent, &state,
                           first);

@@ -164,8 +164,9 @@ typedef struct attn_key_run {
     const char *const *k, *const *v;
     const void *qt;
     int64_t d, dv, n, more;
-    /* of codes, for each key and each group of columns; groups of a row, 1 unless codes */
-    const float *k_scale, *v_scale;
+    /* of codes, for each key and each group of columns; a shift of -0 changes no value. Groups of a
+     * row, 1 unless codes */
+    const float *k_scale, *k_shift, *v_scale, *v_shift;
     int64_t k_groups, v_groups;
     int32_t dtype;
     int lanes;      /* of QT */
@@ -269,6 +270,9 @@ typedef struct attn_ukernel {
     /* qk straight from n rows of codes, or NULL. False, and nothing done, for rows that it does not
      * take: another form of rows than its own, too many lanes. */
     bool (*qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n, int lanes);
+
+    /* qk over the rows of `keys` (takes_rows) for at most few_lanes lanes, or NULL. */
+    void (*qk_rows)(void *s, const attn_keys *keys, int lanes, attn_soon *soon);
 
     /* real to[0 .. n-1] = elements that are `stride` apart. NULL where pv_few takes no codes. */
     void (*widen)(void *to, const void *from, int64_t stride, int32_t dtype, int64_t n);

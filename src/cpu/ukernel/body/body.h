@@ -370,6 +370,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),
     .qk_codes = QK_CODES,
+    .qk_rows = FN(qk_rows),
     .widen = FN(widen),
     ATTN_TABLE_KERNELS,
 };

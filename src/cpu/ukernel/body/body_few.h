@@ -173,7 +173,7 @@ ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_so
     }
 }
 
-static void FN(qk_rows)(real *s, const attn_keys *keys, int lanes, attn_soon *soon)
+static void FN(qk_rows)(void *s, const attn_keys *keys, int lanes, attn_soon *soon)
 {
     switch (REAL_BITS == 32 ? keys->dtype : FN(OWN)) {
     case ATTN_F16:

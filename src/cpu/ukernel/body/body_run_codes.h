@@ -14,20 +14,27 @@ enum { FN(RUN_KEYS) = 2 * VL }; /* keys whose scores are computed at a time */
 #define RUN_CODE_CASES(call, ...)
 #endif
 
-/* Scales of RUN_KEYS keys for each group of columns of K. */
-typedef real FN(run_scales)[ATTN_MAX_KEY_GROUPS][FN(RUN_KEYS)];
+/* Scales of RUN_KEYS keys, and shifts, for a group of columns of K. */
+typedef struct FN(run_factors) {
+    real scale[FN(RUN_KEYS)], shift[FN(RUN_KEYS)];
+} FN(run_factors);
 
-/* Those of the n keys from `scale` on, [key][group]. The last one stands for keys beyond. */
-ATTN_INLINE void FN(run_scales_of)(FN(run_scales) to, const float *scale, int64_t groups,
-                                   int64_t n)
+/* Those of the n keys from `scale` and `shift` on, [key][group], in to[group]. The last one stands
+ * for keys beyond. */
+ATTN_INLINE void FN(run_factors_of)(FN(run_factors) * to, const float *scale, const float *shift,
+                                    int64_t groups, int64_t n)
 {
     if (groups == 1 && n >= FN(RUN_KEYS)) {
-        ATTN_UNROLL for (int i = 0; i < FN(RUN_KEYS); i++) to[0][i] = (real)scale[i];
+        ATTN_UNROLL for (int i = 0; i < FN(RUN_KEYS); i++) to->scale[i] = (real)scale[i];
+        ATTN_UNROLL for (int i = 0; i < FN(RUN_KEYS); i++) to->shift[i] = (real)shift[i];
         return;
     }
     for (int i = 0; i < FN(RUN_KEYS); i++) {
-        const float *from = scale + (i < n ? i : n - 1) * groups;
-        for (int64_t group = 0; group < groups; group++) to[group][i] = (real)from[group];
+        const int64_t from = (i < n ? i : n - 1) * groups;
+        for (int64_t group = 0; group < groups; group++) {
+            to[group].scale[i] = (real)scale[from + group];
+            to[group].shift[i] = (real)shift[from + group];
+        }
     }
 }
 
@@ -35,20 +42,21 @@ ATTN_INLINE void FN(run_scales_of)(FN(run_scales) to, const float *scale, int64_
 /* x[column][row] = values of `columns` columns from c on of VL rows of codes, one by one. */
 static ATTN_NOINLINE void FN(run_each_code)(real (*x)[FN(RUN_KEYS)], const char *const *at,
                                             int64_t c, int columns, const real *scale,
-                                            int32_t dtype)
+                                            const real *shift, int32_t dtype)
 {
     const int64_t each = attn_code_columns(dtype);
     for (int i = 0; i < columns; i++) {
         for (int row = 0; row < VL; row++) {
             const char *code = at[row] + (c + i) / each;
-            x[i][row] = scale[row] * attn_code_at(code, dtype, (c + i) % each);
+            x[i][row] = attn_code_value(attn_code_at(code, dtype, (c + i) % each), scale[row],
+                                        shift + row);
         }
     }
 }
 
 /* x[column][row] = values of a chunk of columns of VL rows of codes. */
 ATTN_INLINE void FN(run_codes_of)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
-                                  const real *scale, const int32_t dtype)
+                                  const real *scale, const real *shift, const int32_t dtype)
 {
     const int each = dtype == ATTN_I4X2 ? 8 : 4; /* columns of a dword */
     ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i += 4 * each) {
@@ -56,22 +64,22 @@ ATTN_INLINE void FN(run_codes_of)(real (*x)[FN(RUN_KEYS)], const char *const *at
         vec y[4];
         ATTN_UNROLL for (int j = 0; j < 4; j++) y[j] = v_join_quads(at + j, byte);
         if (FN(any_special)(y, 4, dtype)) {
-            FN(run_each_code)(x + i, at, c + i, 4 * each, scale, dtype);
+            FN(run_each_code)(x + i, at, c + i, 4 * each, scale, shift, dtype);
             continue;
         }
         FN(shuffle)(y, 4);
         ATTN_UNROLL for (int j = 0; j < 4 * each; j++) v_store(
-            x[i + j], v_mul(v_load(scale), FN(column)(y, j, dtype)));
+            x[i + j], v_fma(v_load(scale), FN(column)(y, j, dtype), v_load(shift)));
     }
 }
 
 /* The same of RUN_KEYS rows, as a function of its own: the products leave it too few registers. */
 static ATTN_NOINLINE void FN(run_codes)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
-                                        const real *scale, int32_t dtype)
+                                        const FN(run_factors) * by, int32_t dtype)
 {
     for (int side = 0; side < FN(RUN_KEYS); side += VL) {
         real (*to)[FN(RUN_KEYS)] = (real (*)[FN(RUN_KEYS)])(x[0] + side);
-        OF_CODES(dtype, FN(run_codes_of), to, at + side, c, scale + side);
+        OF_CODES(dtype, FN(run_codes_of), to, at + side, c, by->scale + side, by->shift + side);
     }
 }
 #endif

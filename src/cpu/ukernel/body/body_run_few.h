@@ -50,18 +50,18 @@ ATTN_INLINE void FN(run_columns_of)(vec *x, const char *const *at, int64_t c, co
     FN(one_run)(x, at, c, dtype);
 }
 
-/* x[column][key] = a chunk of columns of RUN_KEYS rows. scale: of each, of codes. */
+/* x[column][key] = a chunk of columns of RUN_KEYS rows. by: of codes. */
 ATTN_INLINE void FN(run_chunk)(real (*x)[FN(RUN_KEYS)], const char *const *at, int64_t c,
-                               const real *scale, const int32_t dtype)
+                               const FN(run_factors) * by, const int32_t dtype)
 {
     const int width = FN(run_width)(dtype);
 #ifdef RUN_CODES
     if (attn_is_code(dtype)) {
-        FN(run_codes)(x, at, c, scale, dtype);
+        FN(run_codes)(x, at, c, by, dtype);
         return;
     }
 #endif
-    (void)scale;
+    (void)by;
     ATTN_UNROLL for (int side = 0; side < FN(RUN_KEYS); side += VL) {
         ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i += width) {
             vec y[2 * VL];
@@ -116,8 +116,7 @@ ATTN_INLINE void FN(few_run_keys_of)(FN(run_scores) * s, const attn_key_run *run
 {
     const int64_t groups = run->k_groups, group = run->d / groups;
     const char *const *k = run->k + first;
-    const float *k_scale = attn_is_code(dtype) ? run->k_scale + first * groups : NULL;
-    FN(run_scales) scale;
+    FN(run_factors) factors[ATTN_MAX_KEY_GROUPS];
     real x[ATTN_DOT_CHUNK][FN(RUN_KEYS)];
     for (int64_t key = 0; key < n; key += FN(RUN_KEYS)) {
         const char *last[FN(RUN_KEYS)], *const *at = k + key;
@@ -126,33 +125,41 @@ ATTN_INLINE void FN(few_run_keys_of)(FN(run_scores) * s, const attn_key_run *run
             at = last;
         }
         if (attn_is_code(dtype)) {
-            FN(run_scales_of)(scale, k_scale + key * groups, groups, n - key);
+            const int64_t from = (first + key) * groups;
+            FN(run_factors_of)(factors, run->k_scale + from, run->k_shift + from, groups, n - key);
         }
-        const real *of = scale[0];
+        const FN(run_factors) *by = factors;
         for (int64_t c = 0, next = group; c < run->d; c += ATTN_DOT_CHUNK) {
             if (attn_is_code(dtype) && c == next) {
-                next += group, of += FN(RUN_KEYS);
+                next += group, by++;
             }
-            FN(run_chunk)(x, at, c, of, dtype);
+            FN(run_chunk)(x, at, c, by, dtype);
             FN(few_run_chunk)(s[0] + key, x, q + c * RUN_LANES, c == 0, soon,
                               64 / FN(bytes_of)(FN(RUN_KEYS), dtype));
         }
     }
 }
 
+/* Scales and shifts of codes of V for a group of columns, `step` from key to key. */
+typedef struct FN(run_by) {
+    const float *scale, *shift; /* of the first key */
+    int64_t step;
+} FN(run_by);
+
 /* Adds V^T P of keys key .. end-1, `width` vectors of columns from column c on. p: of rows of Q,
- * ATTN_KEY_BLOCK apart. scale: of codes, of the first key, `step` from key to key. */
+ * ATTN_KEY_BLOCK apart. by: of codes. */
 ATTN_INLINE void FN(few_run_some)(vec (*sum)[FN(RUN_WIDE)], int64_t c, const char *const *v,
-                                  const float *scale, int64_t step, const real *p, int64_t key,
-                                  int64_t end, const int32_t dtype, const int width)
+                                  const FN(run_by) * by, const real *p, int64_t key, int64_t end,
+                                  const int32_t dtype, const int width)
 {
     const int64_t byte = FN(bytes_of)(c, dtype);
     for (; key < end; key++) {
         vec y[FN(RUN_WIDE)];
         FN(run_load)(y, v[key] + byte, dtype, width);
         if (attn_is_code(dtype)) {
-            const vec by = v_set1((real)scale[key * step]);
-            ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = v_mul(by, y[i]);
+            const vec scale = v_set1((real)by->scale[key * by->step]),
+                      shift = v_set1((real)by->shift[key * by->step]);
+            ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = v_fma(scale, y[i], shift);
         }
         ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
             const vec one = v_set1(p[r * ATTN_KEY_BLOCK + key]);
@@ -164,7 +171,7 @@ ATTN_INLINE void FN(few_run_some)(vec (*sum)[FN(RUN_WIDE)], int64_t c, const cha
 /* x += V^T P of n keys for `width` vectors of columns from column c on. Keys go by as many as have
  * whole lines of them. */
 ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *const *v,
-                                     const float *scale, int64_t step, const real *p, int64_t n,
+                                     const FN(run_by) * by, const real *p, int64_t n,
                                      FN(run_soon) *soon, const int32_t dtype, const int width)
 {
     const int64_t keys = dtype == ATTN_I4X2 ? 8 : 4,
@@ -178,9 +185,9 @@ ATTN_INLINE void FN(few_run_columns)(FN(run_sums) * x, int64_t c, const char *co
     }
     for (; key + keys <= n; key += keys) {
         FN(run_fetch)(soon, lines);
-        FN(few_run_some)(sum, c, v, scale, step, p, key, key + keys, dtype, width);
+        FN(few_run_some)(sum, c, v, by, p, key, key + keys, dtype, width);
     }
-    FN(few_run_some)(sum, c, v, scale, step, p, key, n, dtype, width);
+    FN(few_run_some)(sum, c, v, by, p, key, n, dtype, width);
     ATTN_UNROLL for (int r = 0; r < RUN_LANES; r++) {
         ATTN_UNROLL for (int i = 0; i < width && pairs; i += 2) v_from_pairs(sum[r] + i);
         ATTN_UNROLL for (int i = 0; i < width; i++) v_store(x[r] + c + i * VL, sum[r][i]);
@@ -194,21 +201,21 @@ ATTN_INLINE int FN(run_widest)(const int32_t dtype)
     return VL == 16 ? 4 : dtype == FN(OWN) ? 3 : 2;
 }
 
-/* x += V^T P of n <= RUN_VALUES rows of V. scale: of codes, of the first key. */
+/* x += V^T P of n <= RUN_VALUES rows of V. by: of codes. */
 ATTN_INLINE void FN(few_run_values_of)(FN(run_sums) * x, const attn_key_run *run,
-                                       const char *const *v, const float *scale, const real *p,
+                                       const char *const *v, FN(run_by) by, const real *p,
                                        int64_t n, FN(run_soon) *soon, const int32_t dtype)
 {
-    const int64_t groups = run->v_groups, group = run->dv / groups;
+    const int64_t group = run->dv / run->v_groups;
     FN(run_soon) here = *soon;
     int64_t c = 0, next = group;
     ATTN_UNROLL for (int width = FN(run_widest)(dtype); width > 0; width--) {
         const bool fits = !attn_is_code(dtype) || group % (width * VL) == 0;
         for (; fits && c + width * VL <= run->dv; c += width * VL) {
             if (attn_is_code(dtype) && c == next) {
-                next += group, scale++;
+                next += group, by.scale++, by.shift++;
             }
-            FN(few_run_columns)(x, c, v, scale, groups, p, n, &here, dtype, width);
+            FN(few_run_columns)(x, c, v, &by, p, n, &here, dtype, width);
         }
     }
     *soon = here;
@@ -229,14 +236,14 @@ static ATTN_NOINLINE void FN(few_run_keys)(FN(run_scores) * s, const attn_key_ru
 }
 
 static ATTN_NOINLINE void FN(few_run_values)(FN(run_sums) * x, const attn_key_run *run,
-                                             const char *const *v, const float *scale,
+                                             const char *const *v, const FN(run_by) * by,
                                              const real *p, int64_t n, FN(run_soon) *soon)
 {
     switch (run->dtype) {
-    case ATTN_F16: FN(few_run_values_of)(x, run, v, scale, p, n, soon, ATTN_F16); return;
-    case ATTN_BF16: FN(few_run_values_of)(x, run, v, scale, p, n, soon, ATTN_BF16); return;
-    RUN_CODE_CASES(FN(few_run_values_of), x, run, v, scale, p, n, soon)
-    default: FN(few_run_values_of)(x, run, v, scale, p, n, soon, FN(OWN));
+    case ATTN_F16: FN(few_run_values_of)(x, run, v, *by, p, n, soon, ATTN_F16); return;
+    case ATTN_BF16: FN(few_run_values_of)(x, run, v, *by, p, n, soon, ATTN_BF16); return;
+    RUN_CODE_CASES(FN(few_run_values_of), x, run, v, *by, p, n, soon)
+    default: FN(few_run_values_of)(x, run, v, *by, p, n, soon, FN(OWN));
     }
 }
 
@@ -271,11 +278,15 @@ ATTN_INLINE void FN(few_run_add)(FN(run_sums) * x, const attn_key_run *run, int6
     for (int64_t at = 0; at < n; at += most) {
         const int64_t count = n - at < most ? n - at : most;
         const char *const *v = run->v + key + at;
-        const float *scale = run->v_scale ? run->v_scale + (key + at) * run->v_groups : NULL;
+        FN(run_by) by = {.step = run->v_groups};
+        if (attn_is_code(run->dtype)) {
+            by.scale = run->v_scale + (key + at) * by.step;
+            by.shift = run->v_shift + (key + at) * by.step;
+        }
         if (copy) {
             FN(run_near)(near, (char *)copies, v, count, bytes);
             v = near;
         }
-        FN(few_run_values)(x, run, v, scale, p[0] + at, count, soon);
+        FN(few_run_values)(x, run, v, &by, p[0] + at, count, soon);
     }
 }
