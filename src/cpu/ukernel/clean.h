@@ -3,22 +3,24 @@
  * their parameters FN(..) and real, after x_stride.
  */
 
-/* x - x is 0 for finite numbers only. */
+/* x - x is 0 for finite numbers only. Sums of as many as compilers make vectors of. */
 static bool FN(all_finite)(const real *x, int64_t n)
 {
-    bool finite = true;
-    for (int64_t c = 0; c < n; c++) {
-        finite &= x[c] - x[c] == 0;
+    enum { MANY = 16 };
+    real sum[MANY] = {0}, all = 0;
+    int64_t c = 0;
+    for (; c + MANY <= n; c += MANY) {
+        for (int i = 0; i < MANY; i++) {
+            sum[i] += x[c + i] - x[c + i];
+        }
     }
-    return finite;
-}
-
-/* Adds `bit` to the sets of those of n numbers that are NaN or infinite with this sign. */
-static void FN(note)(uint64_t *set, const real *x, int64_t n, real sign, uint64_t bit)
-{
-    for (int64_t c = 0; c < n; c++) {
-        set[c] |= x[c] - x[c] != 0 && !(x[c] * sign < 0) ? bit : 0;
+    for (; c < n; c++) {
+        all += x[c] - x[c];
     }
+    for (int i = 0; i < MANY; i++) {
+        all += sum[i];
+    }
+    return all == 0;
 }
 
 static bool FN(clean_v)(void *to_, const void *v_, int64_t at, int64_t n, int64_t dv_pad,
@@ -30,15 +32,15 @@ static bool FN(clean_v)(void *to_, const void *v_, int64_t at, int64_t n, int64_
     memset(found->plus, 0, (size_t)dv_pad * sizeof *found->plus);
     memset(found->minus, 0, (size_t)dv_pad * sizeof *found->minus);
     for (int64_t key = at; key < at + n; key++, to += dv_pad) {
-        const uint64_t bit = (uint64_t)1 << key;
-        if (!FN(all_finite)(to, dv_pad)) {
-            FN(note)(found->plus, to, dv_pad, 1, bit);
-            FN(note)(found->minus, to, dv_pad, -1, bit);
-            for (int64_t c = 0; c < dv_pad; c++) {
-                to[c] = to[c] - to[c] != 0 ? 0 : to[c];
+        const bool finite = FN(all_finite)(to, dv_pad);
+        for (int64_t c = 0; !finite && c < dv_pad; c++) {
+            if (to[c] - to[c] != 0) {
+                found->plus[c] |= (uint64_t)!(to[c] < 0) << key;
+                found->minus[c] |= (uint64_t)!(to[c] > 0) << key;
+                to[c] = 0;
             }
-            any = true;
         }
+        any |= !finite;
     }
     return any;
 }
