@@ -68,8 +68,8 @@ static void FN(side_qk)(void *s_, const void *kt_, const void *qt_, int64_t d, i
 static bool FN(own_fits)(const void *const *q, const void *const *keys, int32_t dtype, int64_t d,
                          int lanes)
 {
-    enum { LIMIT_SHARE = 1024 }; /* the sum below is rounded, too */
-    const int count = 2;         /* chains side by side: a single one would wait for itself */
+    const real limit = REAL_MAX / 1024; /* the sum below is rounded, too */
+    const int count = 2; /* chains side by side: a single one would wait for itself */
     vec sum[2] = {v_set1(0), v_set1(0)};
     real of[VL], all = 0;
     for (int lane = 0; lane < lanes; lane++) {
@@ -87,7 +87,7 @@ static bool FN(own_fits)(const void *const *q, const void *const *keys, int32_t 
     for (int i = 0; i < VL; i++) {
         all += of[i];
     }
-    return all < REAL_MAX / LIMIT_SHARE;
+    return all < limit;
 }
 
 enum { FN(OWN_SUMS) = 4, FN(OWN_MANY) = 8 }; /* vectors of columns at a time */
