@@ -128,9 +128,11 @@
  * ---- Conventions --------------------------------------------------------------------------------
  *
  * Threads: every function may be called from any number of threads at once, on the same context
- * too.
+ * too. A call, and a task of an executor, want at most 64 KiB of stack.
+ * Callbacks must return: no exception, panic or longjmp may pass through the library.
  * Ownership: the library keeps no pointer of an argument after a call returns, except those in a
- * context's config.
+ * context's config, and a cache's config and memory. (Work that a call has enqueued on a GPU's
+ * stream reads and writes data until it is done.)
  * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and
  * V may share memory, strides may be 0 or negative). Overlaps that addresses show are refused: an
  * output with more elements than its memory has room for (a d_bias is summed instead), and two
@@ -267,8 +269,8 @@ static inline attn_tensor attn_tensor_bhsd(const void *data, attn_dtype dtype, i
 /* ---- Context --------------------------------------------------------------------------------- */
 
 /* Memory for contexts and for workspaces that the caller did not hand in. alloc returns NULL on
- * failure; alignment is a power of two, size a multiple of it. Both are called from the thread that
- * called the library. */
+ * failure; alignment is 64 in all calls, for allocators whose free asks for it; size is a multiple
+ * of it. Both are called from the thread that called the library. */
 typedef struct attn_allocator {
     void *user;
     void *(*alloc)(void *user, size_t size, size_t alignment);
@@ -279,10 +281,11 @@ typedef struct attn_allocator {
  * Threads to run on. parallel_for is the loop
  *     for (i = 0; i < n; i++) task(arg, i, thread);
  * in any order and on any threads; it returns when all n tasks are done. thread is in [0,
- * num_threads(user)) and no two tasks run at once with the same thread number. Results do not
- * depend on the executor. num_threads is asked in every call; a workspace of a size asked for
- * earlier is large enough while num_threads has not grown. Five lines make an executor of OpenMP,
- * TBB, pthreadpool or a game's job system (docs/api.md).
+ * num_threads(user)) and no two tasks of a loop run at once with the same thread number. Threads
+ * that call the library at once run their loops at once. Results do not depend on the executor.
+ * num_threads is asked in every call; a workspace of a size asked for earlier is large enough while
+ * num_threads has not grown. Five lines make an executor of OpenMP, TBB, pthreadpool or a game's
+ * job system (docs/api.md).
  */
 typedef struct attn_executor {
     void *user;
@@ -314,12 +317,13 @@ typedef struct attn_context_config {
 
 /* Immutable once created, hence usable from many threads at once: calls that find the pool busy run
  * on their own thread. Pass NULL as context for a default one (this CPU, all cores), which is
- * created on first use and is never freed. After fork() a child may use any context; the pool's
- * threads are started anew. */
+ * created on first use and is never freed; a call that cannot create it returns the error of that.
+ * After fork() a child may use any context; the pool's threads are started anew. */
 typedef struct attn_context attn_context;
 
 /* config == NULL = all defaults. Errors: invalid argument, unknown field, unsupported (no such
- * device, or a cap this machine or build cannot honour), out of memory; *context is NULL then. */
+ * device, or a cap this machine or build cannot honour), out of memory, device; *context is NULL
+ * then. */
 ATTN_API attn_status attn_context_create(const attn_context_config *config, attn_context **context);
 
 /* Joins the pool's threads and frees. No call may be in flight; of a GPU's context, what calls have
@@ -474,8 +478,8 @@ typedef struct attn_forward_args {
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,
- * unsupported, overflow, workspace, out of memory; nothing is written then. Context may be NULL.
- * Cost: 2 (d + d_v) operations per visible score. */
+ * unsupported, overflow, workspace, out of memory, and nothing is written then; device, perhaps
+ * after a part of the work. Context may be NULL. Cost: 2 (d + d_v) operations per visible score. */
 ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
@@ -618,6 +622,8 @@ typedef struct attn_dropout_mask_args {
     void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_dropout_mask_args;
 
+/* Writes keep. Errors: invalid argument, unknown field, overflow, device; nothing is written
+ * then. */
 ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args);
 
 /* ---- Cache ----------------------------------------------------------------------------------- */
@@ -743,7 +749,8 @@ typedef struct attn_quantize_args {
  * unknown field, overflow, device; nothing is written then. */
 ATTN_API attn_status attn_quantize(attn_context *context, const attn_quantize_args *args);
 
-/* Writes x from codes, scale and shift: the values in f32, rounded to x's type. */
+/* Writes x from codes, scale and shift: the values in f32, rounded to x's type. Errors: those of
+ * attn_quantize. */
 ATTN_API attn_status attn_dequantize(attn_context *context, const attn_quantize_args *args);
 
 /* ---- Merge ----------------------------------------------------------------------------------- */
@@ -773,6 +780,8 @@ typedef struct attn_merge_args {
     void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_merge_args;
 
+/* Writes o and, if present, lse. Errors: invalid argument, unknown field, unsupported (more than 64
+ * parts on a GPU), overflow, device; nothing is written then. */
 ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
 
 /*
@@ -798,6 +807,7 @@ typedef struct attn_merge_backward_args {
     void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_merge_backward_args;
 
+/* Writes the gradients that have a place. Errors: those of attn_merge. */
 ATTN_API attn_status attn_merge_backward(attn_context *context,
                                          const attn_merge_backward_args *args);
 
@@ -822,6 +832,8 @@ typedef struct attn_info {
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 = unknown */
 } attn_info;
 
+/* Fills *info. Errors: invalid argument (info is NULL, its struct_size is not set, or an executor
+ * has less than one thread). */
 ATTN_API attn_status attn_get_info(attn_context *context, attn_info *info);
 
 #ifdef __cplusplus
