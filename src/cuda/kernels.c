@@ -101,6 +101,10 @@
 #define ATTN_FORWARD_SM80(name, ...) SM80_KERNEL(name, ATTN_CUDA_SM80, __VA_ARGS__)
 #define ATTN_FORWARD_SM80_DROPOUT(name, ...) \
     SM80_KERNEL(dropout_##name, ATTN_CUDA_SM80_DROPOUT, __VA_ARGS__)
+#define ATTN_FORWARD_SM80_PRECISE(name, ...) \
+    SM80_KERNEL(precise_##name, ATTN_CUDA_SM80_PRECISE, __VA_ARGS__)
+#define ATTN_FORWARD_SM80_PRECISE_DROPOUT(name, ...) \
+    SM80_KERNEL(precise_dropout_##name, ATTN_CUDA_SM80_PRECISE_DROPOUT, __VA_ARGS__)
 #define GENERIC_KERNEL(name, family, storage, real)                                          \
     {"attn_forward_" #name, family, storage, 0,    0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
      ATTN_CUDA_THREADS,     0,      false,   false},

@@ -82,6 +82,8 @@ enum {
 #define ATTN_FORWARD_SM90_BIAS(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_SM80_DROPOUT(...) +1
+#define ATTN_FORWARD_SM80_PRECISE(...) +1
+#define ATTN_FORWARD_SM80_PRECISE_DROPOUT(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_FORWARD_CODES(...) +1
 #define ATTN_FORWARD_FEW(...) +1

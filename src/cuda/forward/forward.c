@@ -176,10 +176,19 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
  * the CPU. */
 enum { FIRST_BITS = 256 };
 
-/* Tensor cores take probabilities in the type of V; f32 is split into parts. */
-static double weight_loss(int32_t dtype)
+/* Tensor cores take probabilities in the type of V; those of f32, and with ATTN_PRECISE, are split
+ * into parts. */
+static double weight_loss(const attn_problem *problem)
 {
-    return dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
+    const int32_t dtype = problem->q.dtype;
+    return problem->precise ? 0 : dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
+}
+
+/* Products of parts: with ATTN_PRECISE those of P V. */
+static int32_t tile_products(const attn_problem *problem)
+{
+    const int32_t dtype = problem->q.dtype;
+    return dtype == ATTN_F32 ? 6 : !problem->precise ? 1 : dtype == ATTN_BF16 ? 3 : 5;
 }
 
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
@@ -198,10 +207,10 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
     out->sum_bits = problem->q.dtype == ATTN_F64 ? 64 : 32;
-    out->tile_products = attn_cuda_is_generic(kernel) ? 0 : problem->q.dtype == ATTN_F32 ? 6 : 1;
+    out->tile_products = attn_cuda_is_generic(kernel) ? 0 : tile_products(problem);
     const bool two_parts = kernel->family == ATTN_CUDA_FEW && attn_is_code(problem->k.dtype);
     out->weight_loss = attn_cuda_is_generic(kernel) ? 0
                        : two_parts                  ? 0x1p-16
-                                                    : weight_loss(problem->q.dtype);
+                                                    : weight_loss(problem);
     return ATTN_OK;
 }

@@ -70,11 +70,10 @@ static const char *tma_lacks(const attn_problem *problem)
                : "strides or alignment are not for the TMA";
 }
 
-/* True for head dims whose columns of O do not fit in a tile. */
+/* True for head dims beyond those of one warpgroup's sums. */
 static bool is_wide(const attn_problem *problem)
 {
-    const int64_t most = problem->q.dtype == ATTN_F32 ? 128 : 256;
-    return problem->d > most || problem->dv > most;
+    return problem->d > 256 || problem->dv > 256;
 }
 
 /* True if V is the first columns of K. */
@@ -95,26 +94,24 @@ static int32_t boxed_loads(const attn_problem *problem)
     return loads[problem->paged][is_wide(problem) && is_view(problem)];
 }
 
-static const char *wide_lacks(const attn_problem *problem, const attn_cuda *cuda)
+/* True where ATTN_PRECISE asks for more than 16 bits of probabilities. */
+static bool is_precise(const attn_problem *problem)
 {
-    if (cuda->capability != 90 ||
-        find_kernel(cuda, ATTN_CUDA_SM90_WIDE, problem, ATTN_CUDA_RAGGED) < 0) {
-        return "head dims end at 256 (f32: 128; sm_90, 16 bits: 576, d_v 512)";
-    }
-    return attn_cuda_has_steps(problem) ? "score steps end at head dim 256" : tma_lacks(problem);
+    return problem->precise && problem->q.dtype != ATTN_F32;
 }
 
-static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda)
+static const char *wide_lacks(const attn_problem *problem, const attn_cuda *cuda)
 {
-    const attn_cuda_family family = is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90_PAGED;
-    if (cuda->capability != 90 || find_kernel(cuda, family, problem, boxed_loads(problem)) < 0) {
-        return "keys in pages are for sm_90, 16 bits, head dims up to 256 (V a view of K: 576)";
+    const int32_t loads = problem->paged ? boxed_loads(problem) : ATTN_CUDA_RAGGED;
+    if (cuda->capability != 90 || find_kernel(cuda, ATTN_CUDA_SM90_WIDE, problem, loads) < 0) {
+        return problem->paged ? "keys in pages end at head dim 256 (sm_90, V a view of K: 576)"
+                              : "head dims end at 256 (sm_90, 16 bits: 576, d_v 512)";
     }
-    if (attn_cuda_has_steps(problem) && is_wide(problem)) {
-        return "score steps end at head dim 256";
+    if (problem->dropout.on || is_precise(problem)) {
+        return problem->dropout.on ? "dropout ends at head dim 256"
+                                   : "ATTN_PRECISE ends at head dim 256";
     }
-    const char *none = attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
-    return none ? none : tma_lacks(problem);
+    return attn_cuda_has_steps(problem) ? "score steps end at head dim 256" : tma_lacks(problem);
 }
 
 /* True if forward_few is the kernel for keys that are not quantised: for so few rows of a KV head
@@ -134,7 +131,10 @@ static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
 
 static attn_cuda_family sm80_family(const attn_problem *problem)
 {
-    return problem->dropout.on ? ATTN_CUDA_SM80_DROPOUT : ATTN_CUDA_SM80;
+    static const attn_cuda_family families[2][2] = {
+        {ATTN_CUDA_SM80, ATTN_CUDA_SM80_DROPOUT},
+        {ATTN_CUDA_SM80_PRECISE, ATTN_CUDA_SM80_PRECISE_DROPOUT}};
+    return families[is_precise(problem)][problem->dropout.on];
 }
 
 /* The reason for which the tensor cores cannot do the problem, or NULL. */
@@ -146,18 +146,8 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (attn_cuda_is_quantised(problem)) {
         return attn_cuda_few_lacks(problem, cuda);
     }
-    if (problem->precise && problem->q.dtype != ATTN_F32) {
-        return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
-    }
     if (problem->q.shape[1] > INT32_MAX / 2 || problem->keys > INT32_MAX / 2) {
         return "lengths end at 2^30";
-    }
-    if (problem->dropout.on && (problem->paged || is_wide(problem))) {
-        return problem->paged ? "keys are in pages, and there is dropout"
-                              : "dropout ends at head dim 256 (f32: 128)";
-    }
-    if (problem->paged) {
-        return pages_lack(problem, cuda);
     }
     if (is_wide(problem)) {
         return wide_lacks(problem, cuda);
@@ -179,6 +169,15 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     if (cuda->capability != 90) {
         return "it is for sm_90";
     }
+    if (is_precise(problem)) {
+        return "it takes probabilities in 16 bits, and ATTN_PRECISE is set";
+    }
+    if (problem->q.dtype == ATTN_F32 && (problem->d > 128 || problem->dv > 128)) {
+        return "head dims of f32 end at 128 there";
+    }
+    if (problem->paged && (problem->q.dtype == ATTN_F32 || problem->dropout.on)) {
+        return "keys in pages are for 16 bits there, without dropout";
+    }
     if (problem->dropout.on &&
         find_kernel(cuda, dropout_family(problem), problem, ATTN_CUDA_RAGGED) < 0) {
         return "dropout there is for 16 bits, with score steps for bf16 up to d = 128";
@@ -186,7 +185,8 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     if (problem->dropout.on && tma_lacks(problem)) {
         return "there is dropout, and strides, alignment or padding are not for the TMA";
     }
-    return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
+    const char *none = attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
+    return none || !problem->paged ? none : tma_lacks(problem);
 }
 
 static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)

@@ -3,5 +3,5 @@
  */
 #include "cuda/kernel/forward/forward_sm80.cuh"
 
-#define ATTN_FORWARD_SM80(name, ...) ATTN_MMA_FORWARD(name, false, __VA_ARGS__)
+#define ATTN_FORWARD_SM80(name, ...) ATTN_MMA_FORWARD(name, false, false, __VA_ARGS__)
 #include "cuda/kernels.inc"

@@ -3,5 +3,6 @@
  */
 #include "cuda/kernel/forward/forward_sm80.cuh"
 
-#define ATTN_FORWARD_SM80_DROPOUT(name, ...) ATTN_MMA_FORWARD(dropout_##name, true, __VA_ARGS__)
+#define ATTN_FORWARD_SM80_DROPOUT(name, ...) \
+    ATTN_MMA_FORWARD(dropout_##name, true, false, __VA_ARGS__)
 #include "cuda/kernels.inc"
