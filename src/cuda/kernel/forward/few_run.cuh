@@ -33,41 +33,67 @@ __device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, FewRows<S> &ro
     }
 }
 
+/* Waits for the n-th tile, and starts the copies of one behind it. */
+template <class S>
+__device__ __forceinline__ void await_tile(FewLoader<S> &loader, FewRows<S> &rows, int n)
+{
+    const int next = n + S::STAGES - 1;
+    if (S::ANY && next > 0) {
+        __syncwarp();
+        loader.prepare(next);
+    }
+    if (S::GOES_ON && next == loader.early) {
+        ptx::copy_async_wait<S::STAGES - 1>();
+        __syncwarp();
+    } else {
+        ptx::copy_async_wait<S::STAGES - 2>();
+        __syncwarp();
+        loader.load(next);
+        ptx::copy_async_commit();
+    }
+    if (S::ANY && next == 0) { /* behind the first keys, which take longer */
+        if constexpr (S::SHARED) {
+            rows.share_q(loader.c, loader.item);
+        } else {
+            rows.take_pieces(loader.c, FewStart(loader.item));
+            rows.set_q();
+        }
+    }
+}
+
 /* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none: ANY begins with
  * S::BEGIN, as registers are too few for two places that load. first: number of the item's first
- * tile; ends(n): behind the n-th tile. */
-template <class S, class Ends>
+ * tile. Tiles that are not quick stand outside of the loop of those that are, whose code is short
+ * so. */
+template <class S>
 __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile, int n,
-                                          int end, int first, const Ends &ends)
+                                          int end, int first)
 {
+    const auto add = [&] { tile.add(loader.stage(n), loader.item.blocks.last - (n - first)); };
+    if constexpr (S::ANY) {
 #pragma unroll 1
-    for (; n < end; n++) {
-        const int next = n + S::STAGES - 1;
-        if (S::GOES_ON && next == loader.early) {
-            ptx::copy_async_wait<S::STAGES - 1>();
-            __syncwarp();
-        } else {
-            ptx::copy_async_wait<S::STAGES - 2>();
-            __syncwarp();
-            loader.load(next);
-            ptx::copy_async_commit();
-        }
-        if (S::ANY && next == 0) { /* behind the first keys, which take longer */
-            if constexpr (S::SHARED) {
-                tile.rows.share_q(loader.c, loader.item);
-            } else {
-                tile.rows.take_pieces(loader.c, FewStart(loader.item));
-                tile.rows.set_q();
+        for (; n < end; n++) {
+            await_tile<S>(loader, tile.rows, n);
+            if (n >= 0) {
+                add();
             }
         }
-        if (!S::ANY || n >= 0) {
-            tile.add(loader.stage(n), loader.item.blocks.last - (n - first));
+    } else {
+#pragma unroll 1
+        for (; n < end; n++) {
+            bool quick = true;
+#pragma unroll 1
+            for (; n < end; n++) {
+                await_tile<S>(loader, tile.rows, n);
+                if (!tile.add_quick(loader.stage(n), loader.item.blocks.last - (n - first))) {
+                    quick = false;
+                    break;
+                }
+            }
+            if (!quick) {
+                add();
+            }
         }
-        if (!S::ANY || n >= 0) {
-            ends(n);
-        }
-        __syncwarp();
-        loader.prepare(next + 1);
     }
 }
 
@@ -84,7 +110,7 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     if constexpr (!S::ANY) {
         rows.set_q();
     }
-    run_tiles<S>(loader, tile, S::BEGIN, loader.count, 0, [](int) {});
+    run_tiles<S>(loader, tile, S::BEGIN, loader.count, 0);
     ptx::copy_async_wait<0>();
     __syncthreads();
     rows.leave(shared + ptx::thread() / 32 * S::LEFT, S::SHARED ? S::ROWS : item.rows);
@@ -249,19 +275,13 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
     }
     Splits splits(c, item);
     const FewTile<S> tile(c, item, rows);
-    int left, split, end = item.blocks.count; /* tiles to the next end; splits behind that */
+    int first = 0, end = loader.count, split; /* splits behind the next end */
     const auto begin = [&] {
-        left = item.blocks.count, split = 0;
-        if (left > item.each) {
-            split = (int)((uint32_t)(left - 1) / (uint32_t)item.each);
-            left -= split * item.each;
-        }
+        const int count = item.blocks.count;
+        split = count > item.each ? (int)((uint32_t)(count - 1) / (uint32_t)item.each) : 0;
     };
-    const auto ends = [&](int n) {
-        if (--left > 0) {
-            return;
-        }
-        left = item.each;
+    /* n: the number of its last tile. */
+    const auto end_split = [&](int n) {
         unsigned char *stage = loader.stage(n);
         __syncwarp();
         rows.leave(stage, item.rows);
@@ -281,10 +301,16 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
         }
     };
     begin();
-    int n = end > 0 ? S::BEGIN : 0, first = 0;
+    int n = end > 0 ? S::BEGIN : 0;
 #pragma unroll 1
     for (;;) {
-        run_tiles<S>(loader, tile, n, end, first, ends);
+#pragma unroll 1
+        while (n < end) {
+            const int stop = end - split * item.each;
+            run_tiles<S>(loader, tile, n, stop, first);
+            n = stop;
+            end_split(n - 1);
+        }
         const bool more = S::GOES_ON && end < loader.count;
         const uint32_t index = loader.index; /* load_early may go on to yet another item */
         if constexpr (S::GOES_ON) {
@@ -304,8 +330,8 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
                 renew_item(c.forward.few, index, item);
             }
             splits.clear();
+            first = end, end += item.blocks.count;
             begin();
-            n = first = end, end += item.blocks.count;
         } else {
             return;
         }

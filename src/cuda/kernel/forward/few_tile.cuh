@@ -236,23 +236,51 @@ template <class S> struct FewTile {
         }
     }
 
-    /* Adds the warp's keys of the tile of block `block`. */
+    /* The warp's first key of block `block`. */
+    static __device__ __forceinline__ int first_key(int block)
+    {
+        return block * S::KEYS + ptx::thread() / 32 * S::EACH;
+    }
+    /* Adds the warp's keys of the tile of block `block` in few steps. Returns false, having added
+     * none, if some row does not see all of them, or codes have to be bf16. */
+    __device__ __forceinline__ bool add_quick(const unsigned char *stage, int block) const
+    {
+        constexpr bool HALVES = S::Codes::HALVES;
+        static_assert(!S::STEPS, "no score steps");
+        static_assert(S::Codes::PLAIN || S::Codes::INTEGER || HALVES, "no code is looked at");
+        const float *factors = (const float *)(stage + S::FACTORS_AT);
+        float s[S::TILES][4];
+        if (item.blocks.masked(block) || (HALVES && !rows.halves)) {
+            return false;
+        }
+        products<HALVES>(stage, s);
+        scores(factors, first_key(block), false, s);
+        FewScales scales = values.load_scales(factors);
+        if (!values.template move<HALVES>(s, scales, true)) {
+            return false;
+        }
+        values.template weigh<HALVES>(stage, scales, s);
+        return true;
+    }
+    /* Adds them whatever they are. */
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
+        constexpr bool HALVES = S::Codes::HALVES;
         const float *factors = (const float *)(stage + S::FACTORS_AT);
         const bool masked =
             !S::SHARED && (item.blocks.masked(block) ||
                            (S::STEPS && c.forward.few.steps && !c.forward.few.light));
         float s[S::TILES][4];
-        uint32_t unsound = S::Codes::HALVES && rows.halves ? products<S::Codes::HALVES>(stage, s)
-                                                           : products<false>(stage, s);
-        scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH, masked, s);
+        uint32_t unsound =
+            HALVES && rows.halves ? products<HALVES>(stage, s) : products<false>(stage, s);
+        scores(factors, first_key(block), masked, s);
         if (S::Codes::PLAIN && __builtin_expect(masked, false)) {
             clean_values(stage + S::TILE, s);
         }
         FewScales scales = values.load_scales(factors);
-        if (values.template move<S::Codes::HALVES>(s, scales, rows.halves && !masked)) {
-            values.template weigh<S::Codes::HALVES>(stage, scales, s);
+        constexpr bool MAY = S::ANY && HALVES; /* elsewhere add_quick has tried */
+        if (values.template move<MAY>(s, scales, rows.halves && !masked) && MAY) {
+            values.template weigh<MAY>(stage, scales, s);
             return;
         }
         unsound |= values.template weigh<false>(stage, scales, s);

@@ -125,7 +125,7 @@ template <class S> struct FewValues {
         return true;
     }
     /* Moves bases where scores ask for it. HALVES: and the unit of O, where rows are alike in the
-     * keys that they see. Returns true if the scales fit it then. */
+     * keys that they see. Returns true if V need not be bf16 then. */
     template <bool HALVES>
     __device__ __forceinline__ bool move(const float (&s)[S::TILES][4], FewScales &scales,
                                          bool alike) const
@@ -139,10 +139,10 @@ template <class S> struct FewValues {
                 moves |= above(t, r, rows.m[t][r]);
             }
         }
-        bool fit = HALVES;
+        bool fit = true;
         if (__builtin_expect(__any_sync(~0u, moves), false)) {
             move_bases();
-            fit = HALVES && alike && follow(scales);
+            fit = !HALVES || (alike && follow(scales));
         }
         return fit;
     }
@@ -191,6 +191,7 @@ template <class S> struct FewValues {
     {
         constexpr int WORDS = S::Codes::VALUE_WORDS;
         constexpr bool BF16 = S::BF16 && !HALVES;
+        const int first = S::Codes::PLAIN ? place : ptx::opaque(place); /* registers are few */
         uint32_t unsound = 0;
 #pragma unroll
         for (int u = 0; u < S::UNITS; u++) {
@@ -201,7 +202,7 @@ template <class S> struct FewValues {
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     const unsigned char *from =
-                        v + S::beside(place, S::place(8 * i + j, 32 * u * S::Codes::BITS / 8));
+                        v + S::beside(first, S::place(8 * i + j, 32 * u * S::Codes::BITS / 8));
                     if constexpr (S::Codes::BITS == 4) {
                         w[j][0] = *(const uint16_t *)from;
                     } else {

@@ -10,7 +10,7 @@ namespace ptx
 /* A number that is the same in all lanes, as one that may not be. */
 __device__ __forceinline__ uint32_t of_lane(uint32_t x)
 {
-    return __shfl_sync(~0u, x, threadIdx.x % 32);
+    return __shfl_sync(~0u, x, threadIdx.x);
 }
 
 /* copy_async_16, of lines that the L2 cache gives up before others. to: of_lane, and constants:
