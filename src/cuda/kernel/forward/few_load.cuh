@@ -47,9 +47,11 @@ template <class S> struct FewLoader {
         return S::LINES ||
                (S::ANY && !S::SHARED && c.forward.few.straight && c.forward.few.entry == 0);
     }
-    /* Prepares for the item's first tile. */
+    /* Prepares for the item's first tile. TURNS: asks for entries of the table, and enter waits for
+     * them. */
     __device__ __forceinline__ void begin(const FewStart &start)
     {
+        clear(shared, S::PLACES_AT);
         if (!S::Codes::PLAIN && (!S::ANY || c.forward.few.straight)) {
 #pragma unroll
             for (int i = 0; i < S::STAGES; i++) {
@@ -63,6 +65,20 @@ template <class S> struct FewLoader {
         } else {
             look_first();
             find(0);
+        }
+    }
+    /* Waits for the first entries. The places of codes are known. */
+    __device__ __forceinline__ void enter(const FewStart &start)
+    {
+        if constexpr (S::TURNS) {
+            if constexpr (!S::Codes::PLAIN) {
+                line.scale_step = (int)item.places[line.scales()].row;
+            }
+            ptx::copy_async_wait<0>();
+            __syncwarp();
+            settle(start, 0);
+            __syncwarp();
+            line.turn(place(0, 0));
         }
     }
     /* Starts the copies of the n-th tile, for which the warp is prepared. */
@@ -81,7 +97,7 @@ template <class S> struct FewLoader {
             if (n < count) {
                 line.copy(n % S::STAGES == S::STAGES - 1);
             }
-            turn_pages(n + 1);
+            line.turn(place(n + 1, 0)); /* read here, but not waited for */
         } else {
             copy(n);
             look_ahead(n + S::STAGES);
@@ -131,9 +147,9 @@ template <class S> struct FewLoader {
     }
 
     /* The warp's first key of the item's n-th tile. */
-    __device__ __forceinline__ int first_key(int n) const
+    static __device__ __forceinline__ int first_key(const FewStart &start, int n)
     {
-        return (item.blocks.last - n) * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
+        return (start.last - n) * S::KEYS + (int)threadIdx.x / 32 * S::EACH;
     }
     /* TURNS: where the entry of the n-th tile lies. */
     __device__ __forceinline__ unsigned char *turn(int n) const
@@ -146,21 +162,23 @@ template <class S> struct FewLoader {
         return (const char **)(shared + S::PLACES_AT) + n % S::SETTLED * TURN_TENSORS + which;
     }
     /* Asks for the entry of the n-th tile. */
-    __device__ __forceinline__ void look_at(int n) const
+    __device__ __forceinline__ void look_at(const FewStart &start, int n) const
     {
         if (n < count) {
-            ask(row_of(first_key(n)), turn(n));
+            ask(start.tensor, row_of(start, first_key(start, n)), turn(n));
         }
     }
     /* Makes places of the entries of S::SETTLED tiles from the n-th on: a lane one of a tensor. */
-    __device__ __forceinline__ void settle(int n) const
+    __device__ __forceinline__ void settle(const FewStart &start, int n) const
     {
         constexpr int LAST = S::Codes::PLAIN ? V_TURN : TURN_TENSORS - 1;
         const int lane = threadIdx.x % 32, which = lane % TURN_TENSORS;
         n += lane / TURN_TENSORS;
         if (n < count && which <= LAST) {
-            const Row r = found(turn(n), [&] { return first_key(n); });
-            const FewPlace &of = item.places[turn_tensor(which)];
+            const Row r = found(start, turn(n), [&] { return first_key(start, n); });
+            const FewPlace of = S::FINDS          ? item.places[turn_tensor(which)]
+                                : which == K_TURN ? few_place(c, K_CODES, start.kv_head)
+                                                  : few_place(c, V_CODES, start.kv_head);
             *place(n, which) =
                 of.first == NULL ? NULL : of.at(r.page, r.within - r.within % S::EACH);
         }
@@ -172,27 +190,27 @@ template <class S> struct FewLoader {
         if (key > last) {
             line.left = last % S::EACH;
         }
-        if constexpr (!S::Codes::PLAIN) {
-            line.scale_step = (int)item.places[line.scales()].row;
-        }
-        look_at(threadIdx.x % 32);
+        look_at(start, threadIdx.x % 32);
         ptx::copy_async_commit();
-        ptx::copy_async_wait<0>();
-        turn_pages(0);
     }
-    /* Goes to the page of the n-th tile, whose place is read here, but not waited for. Some entries
-     * are settled at a time, and as many asked for in place of those that have been used. */
-    __device__ __forceinline__ void turn_pages(int n)
+    /* Before the n-th tile is awaited: settles entries if those so far are used up, and asks for as
+     * many in their place. Returns the tile before which that is due next, `end` at most. */
+    __device__ __forceinline__ int settle_due(int n, int end) const
     {
-        if (n % S::SETTLED == 0) {
+        if (!S::TURNS) {
+            return end;
+        }
+        const int next = n + S::STAGES;
+        if (next % S::SETTLED == 0) {
+            const FewStart start(item);
             __syncwarp();
-            settle(n);
-            if (n > 0 && threadIdx.x % 32 < S::SETTLED) {
-                look_at(n - S::SETTLED + S::AHEAD + threadIdx.x % 32);
+            settle(start, next);
+            if (threadIdx.x % 32 < S::SETTLED) {
+                look_at(start, next - S::SETTLED + S::AHEAD + threadIdx.x % 32);
             }
             __syncwarp();
         }
-        line.turn(place(n, 0));
+        return min(end, n + S::SETTLED - next % S::SETTLED);
     }
 
     static __device__ __forceinline__ bool values() /* the lane finds rows of V, else of K */
@@ -202,14 +220,13 @@ template <class S> struct FewLoader {
     /* The lane's key of the item's n-th tile. */
     __device__ __forceinline__ int lane_key(int n) const
     {
-        return first_key(n) + (int)threadIdx.x % S::EACH;
+        return first_key(FewStart(item), n) + (int)threadIdx.x % S::EACH;
     }
     /* The row of a key; of keys in pages, the number of the entry that says which page, and its
      * place in that. */
-    __device__ __forceinline__ Row row_of(int key) const
+    __device__ __forceinline__ Row row_of(const FewStart &start, int key) const
     {
-        Row row = {(uint32_t)item.sequence.tensor,
-                   (uint32_t)((int)item.sequence.k_first + min(key, item.band.keys - 1))};
+        Row row = {start.tensor, (uint32_t)(start.k_first + min(key, start.keys - 1))};
         const attn_cuda_few &few = c.forward.few;
         if (S::TURNS || few.entry != 0) {
             const uint32_t size = (uint32_t)few.page;
@@ -230,15 +247,15 @@ template <class S> struct FewLoader {
     __device__ __forceinline__ void look(int n) const
     {
         if (n < count) {
-            ask(row_of(lane_key(n)), entry(n));
+            ask((uint32_t)item.sequence.index, row_of(FewStart(item), lane_key(n)), entry(n));
         }
     }
-    /* Asks for the entry of a row. */
-    __device__ __forceinline__ void ask(const Row &r, unsigned char *to) const
+    /* Asks for the entry of a row of a sequence. */
+    __device__ __forceinline__ void ask(uint32_t sequence, const Row &r, unsigned char *to) const
     {
         const attn_cuda_few &few = c.forward.few;
         const char *from =
-            few.table + item.sequence.index * few.table_sequence + (int)r.page * few.table_entry;
+            few.table + sequence * few.table_sequence + (int)r.page * few.table_entry;
         if (few.entry == 8) {
             ptx::copy_entry<8>(ptx::shared_address(to), from);
         } else {
@@ -272,11 +289,12 @@ template <class S> struct FewLoader {
     /* The row of key(), whose entry is at `at`. A page that the table names wrongly is cut to those
      * there are. */
     template <class Key>
-    __device__ __forceinline__ Row found(const unsigned char *at, const Key &key) const
+    __device__ __forceinline__ Row found(const FewStart &start, const unsigned char *at,
+                                         const Key &key) const
     {
         const attn_cuda_few &few = c.forward.few;
         if (!S::TURNS && few.entry == 0) {
-            return row_of(key());
+            return row_of(start, key());
         }
         const uint2 words = *(const uint2 *)at;
         const int last = few.last_page, low = (int)words.x, high = (int)words.y;
@@ -286,7 +304,7 @@ template <class S> struct FewLoader {
         return {high == 0  ? min(words.x, (uint32_t)last)
                 : high < 0 ? 0
                            : (uint32_t)last,
-                row_of(key()).within};
+                row_of(start, key()).within};
     }
     /* Leaves the place of the lane's row of the n-th tile for the warp, and asks for the row's
      * factors. */
@@ -295,7 +313,7 @@ template <class S> struct FewLoader {
         if (n >= count) {
             return;
         }
-        const Row r = found(entry(n), [&] { return lane_key(n); });
+        const Row r = found(FewStart(item), entry(n), [&] { return lane_key(n); });
         const char **place = (const char **)(shared + S::PLACES_AT) + threadIdx.x % 32;
         *place = item.places[values() ? V_CODES : K_CODES].at(r.page, r.within);
         if (!S::Codes::PLAIN) {

@@ -12,19 +12,21 @@
 #include "cuda/kernel/forward/few_tile.cuh"
 #include <type_traits>
 
-/* Prepares for an item's tiles. Without ANY it starts the copies of the first ones, and brings Q,
- * which is asked for before them, since a load waits behind all copies ahead of it: set_q makes
- * operands of it while tiles come. */
+/* Prepares for an item's tiles; with FINDS loader.begin has. Without ANY it starts the copies of
+ * the first ones, and brings Q, which is asked for before them, since a load waits behind all
+ * copies ahead of it: set_q makes operands of it while tiles come. */
 template <class S>
 __device__ __forceinline__ void begin_tiles(FewLoader<S> &loader, FewRows<S> &rows,
                                             const FewStart &start)
 {
     rows.clear();
-    loader.clear(loader.shared, S::PLACES_AT);
-    loader.begin(start);
+    if (!S::FINDS) {
+        loader.begin(start);
+    }
     if constexpr (!S::ANY) {
         rows.take_pieces(loader.c, start);
         __syncwarp();
+        loader.enter(start);
 #pragma unroll
         for (int n = 0; n < S::STAGES - 1; n++) {
             loader.load(n);
@@ -80,18 +82,17 @@ __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S>
         }
     } else {
 #pragma unroll 1
-        for (; n < end; n++) {
+        while (n < end) {
+            const int stop = loader.settle_due(n, end);
             bool quick = true;
 #pragma unroll 1
-            for (; n < end; n++) {
+            for (; n < stop && quick; n += quick) {
                 await_tile<S>(loader, tile.rows, n);
-                if (!tile.add_quick(loader.stage(n), loader.item.blocks.last - (n - first))) {
-                    quick = false;
-                    break;
-                }
+                quick = tile.add_quick(loader.stage(n), loader.item.blocks.last - (n - first));
             }
             if (!quick) {
                 add();
+                n++;
             }
         }
     }
@@ -106,6 +107,9 @@ __device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const 
     rows.q_at = ptx::shared_address(shared) + S::Q_AT + threadIdx.x % 32 * 16;
     const FewTile<S> tile(c, item, rows);
     FewLoader<S> loader(c, item, item.blocks.count, shared + threadIdx.x / 32 * S::WARP);
+    if (S::FINDS) {
+        loader.begin(FewStart(item));
+    }
     begin_tiles<S>(loader, rows, FewStart(item));
     if constexpr (!S::ANY) {
         rows.set_q();
@@ -125,8 +129,7 @@ __device__ __forceinline__ void find_item(const attn_cuda_codes_params &c, uint3
 {
     if (threadIdx.x == 0) {
         few_item<S, EVEN>(c.forward, index, item);
-    } else if (!S::LINES && threadIdx.x % 32 == 0 &&
-               threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
+    } else if (S::FINDS && threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
         const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
         item.places[which] = few_place(c, which, few_kv_head(c.forward.few, index));
     }
@@ -256,18 +259,25 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
                                            unsigned char *shared)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); /* the same in all lanes */
-    /* The host knows the blocks: no thread waits for the item before its first copies. */
-    const bool even = S::GOES_ON || (S::LINES && c.forward.few.each > 0);
+    /* The host knows the blocks: no thread waits for the item before its first copies, but in pages
+     * of codes, whose places take long to find: it is found while entries of the table come. */
+    const bool even = S::GOES_ON || (!S::ANY && c.forward.few.each > 0);
     if (!even) {
         find_item<S, false>(c, blockIdx.x, item);
     }
     const FewStart start = even ? even_start<S>(c.forward.few, blockIdx.x) : FewStart(item);
     FewRows<S> rows;
     FewLoader<S> loader(c, item, start.count, shared + warp * S::WARP);
+    if (S::FINDS && start.count > 0) {
+        loader.begin(start);
+    }
+    if (S::FINDS && even) {
+        find_item<S, true>(c, blockIdx.x, item);
+    }
     if (start.count > 0) {
         begin_tiles<S>(loader, rows, start);
     }
-    if (even) {
+    if (!S::FINDS && even) {
         find_item<S, true>(c, blockIdx.x, item);
     }
     if (!S::ANY && start.count > 0) {

@@ -56,8 +56,9 @@ struct FewShape {
     static constexpr int PLACES_AT = STAGES * STAGE, ENTRIES_AT = PLACES_AT + 2 * EACH * 8,
                          WARP = ENTRIES_AT + STAGES * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
-    static constexpr bool STEPS = !SHARED && ANY;         /* there may be score steps */
-    static constexpr bool SHIFTS = ANY && Codes::INTEGER; /* there may be shifts */
+    static constexpr bool FINDS = ANY || (TURNS && !Codes::PLAIN); /* FewItem::places */
+    static constexpr bool STEPS = !SHARED && ANY;                  /* there may be score steps */
+    static constexpr bool SHIFTS = ANY && Codes::INTEGER;          /* there may be shifts */
     /* TURNS: tiles whose entries of the table are there; whose places are. */
     static constexpr int AHEAD = 32, SETTLED = 32 / TURN_TENSORS;
     static_assert(!TURNS || AHEAD * 8 <= WARP - ENTRIES_AT, "room for entries");
@@ -150,7 +151,7 @@ struct FewItem : FewBlock {
     Blocks blocks;            /* of the CTA's splits */
     int each;                 /* blocks of a split */
     int64_t part;             /* the place of row 0 of the first split in a.parts */
-    FewPlace places[TENSORS]; /* not of LINES */
+    FewPlace places[TENSORS]; /* S::FINDS */
     uint32_t masks[2];        /* of Codes */
     FewFamily family;         /* SHARED */
 
@@ -342,7 +343,7 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
         item.band = attn_mask_band(&p, &item.sequence);
     }
     int each = few.each;
-    const bool even = EVEN || (S::RUNS && !S::LINES && each > 0);
+    const bool even = EVEN || (S::RUNS && S::ANY && each > 0);
     item.blocks =
         even ? even_blocks<S>(few, item.band, (int)place.cta)
              : few_blocks<S>(a, item.band, item.first, item.rows, (int)place.cta, few.run, each);
