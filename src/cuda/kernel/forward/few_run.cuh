@@ -65,35 +65,29 @@ __device__ __forceinline__ void await_tile(FewLoader<S> &loader, FewRows<S> &row
 
 /* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none: ANY begins with
  * S::BEGIN, as registers are too few for two places that load. first: number of the item's first
- * tile. Tiles that are not quick stand outside of the loop of those that are, whose code is short
- * so. */
+ * tile. QUICK: tiles that are not quick stand outside of the loop of those that are, whose code is
+ * short so. */
 template <class S>
 __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile, int n,
                                           int end, int first)
 {
-    const auto add = [&] { tile.add(loader.stage(n), loader.item.blocks.last - (n - first)); };
-    if constexpr (S::ANY) {
+    const auto block = [&] { return loader.item.blocks.last - (n - first); };
 #pragma unroll 1
-        for (; n < end; n++) {
+    while (n < end) {
+        const int stop = loader.settle_due(n, end);
+        bool quick = true;
+#pragma unroll 1
+        for (; n < stop && quick; n += quick) {
             await_tile<S>(loader, tile.rows, n);
-            if (n >= 0) {
-                add();
+            if constexpr (S::QUICK) {
+                quick = tile.add_quick(loader.stage(n), block());
+            } else if (!S::ANY || n >= 0) {
+                tile.add(loader.stage(n), block());
             }
         }
-    } else {
-#pragma unroll 1
-        while (n < end) {
-            const int stop = loader.settle_due(n, end);
-            bool quick = true;
-#pragma unroll 1
-            for (; n < stop && quick; n += quick) {
-                await_tile<S>(loader, tile.rows, n);
-                quick = tile.add_quick(loader.stage(n), loader.item.blocks.last - (n - first));
-            }
-            if (!quick) {
-                add();
-                n++;
-            }
+        if (!quick) {
+            tile.add(loader.stage(n), block());
+            n++;
         }
     }
 }
@@ -285,10 +279,11 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
     }
     Splits splits(c, item);
     const FewTile<S> tile(c, item, rows);
-    int first = 0, end = loader.count, split; /* splits behind the next end */
+    int first = 0, end = loader.count, stop, split; /* the next end of a split, splits behind it */
     const auto begin = [&] {
         const int count = item.blocks.count;
         split = count > item.each ? (int)((uint32_t)(count - 1) / (uint32_t)item.each) : 0;
+        stop = end - split * item.each;
     };
     /* n: the number of its last tile. */
     const auto end_split = [&](int n) {
@@ -305,6 +300,7 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
             }
         }
         split--;
+        stop += item.each;
         if (n + 1 < end) {
             __syncthreads();
             loader.renew(stage);
@@ -316,7 +312,6 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
     for (;;) {
 #pragma unroll 1
         while (n < end) {
-            const int stop = end - split * item.each;
             run_tiles<S>(loader, tile, n, stop, first);
             n = stop;
             end_split(n - 1);

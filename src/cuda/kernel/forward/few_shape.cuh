@@ -57,8 +57,9 @@ struct FewShape {
                          WARP = ENTRIES_AT + STAGES * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr bool FINDS = ANY || (TURNS && !Codes::PLAIN); /* FewItem::places */
-    static constexpr bool STEPS = !SHARED && ANY;                  /* there may be score steps */
-    static constexpr bool SHIFTS = ANY && Codes::INTEGER;          /* there may be shifts */
+    static constexpr bool QUICK = !ANY && !Codes::PLAIN;  /* most tiles are added in few steps */
+    static constexpr bool STEPS = !SHARED && ANY;         /* there may be score steps */
+    static constexpr bool SHIFTS = ANY && Codes::INTEGER; /* there may be shifts */
     /* TURNS: tiles whose entries of the table are there; whose places are. */
     static constexpr int AHEAD = 32, SETTLED = 32 / TURN_TENSORS;
     static_assert(!TURNS || AHEAD * 8 <= WARP - ENTRIES_AT, "room for entries");

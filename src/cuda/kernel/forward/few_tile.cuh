@@ -246,8 +246,7 @@ template <class S> struct FewTile {
     __device__ __forceinline__ bool add_quick(const unsigned char *stage, int block) const
     {
         constexpr bool HALVES = S::Codes::HALVES;
-        static_assert(!S::STEPS, "no score steps");
-        static_assert(S::Codes::PLAIN || S::Codes::INTEGER || HALVES, "no code is looked at");
+        static_assert(S::Codes::INTEGER || HALVES, "no code is looked at");
         const float *factors = (const float *)(stage + S::FACTORS_AT);
         float s[S::TILES][4];
         if (item.blocks.masked(block) || (HALVES && !rows.halves)) {
@@ -278,7 +277,7 @@ template <class S> struct FewTile {
             clean_values(stage + S::TILE, s);
         }
         FewScales scales = values.load_scales(factors);
-        constexpr bool MAY = S::ANY && HALVES; /* elsewhere add_quick has tried */
+        constexpr bool MAY = !S::QUICK && HALVES; /* else add_quick has tried */
         if (values.template move<MAY>(s, scales, rows.halves && !masked) && MAY) {
             values.template weigh<MAY>(stage, scales, s);
             return;
