@@ -63,30 +63,39 @@ __device__ __forceinline__ void await_tile(FewLoader<S> &loader, FewRows<S> &row
     }
 }
 
-/* Adds the warp's keys of tiles n .. end - 1 to its rows; those before 0 are none: ANY begins with
- * S::BEGIN, as registers are too few for two places that load. first: number of the item's first
- * tile. QUICK: tiles that are not quick stand outside of the loop of those that are, whose code is
- * short so. */
+/* Adds the warp's keys of the n-th tile to its rows; of those before 0 there are none: ANY begins
+ * with S::BEGIN, as registers are too few for two places that load. first: number of the item's
+ * first tile. QUICK: returns false, having added none, where the tile is not quick. */
+template <class S>
+__device__ __forceinline__ bool run_tile(FewLoader<S> &loader, const FewTile<S> &tile, int n,
+                                         int first)
+{
+    await_tile<S>(loader, tile.rows, n);
+    const int block = loader.item.blocks.last - (n - first);
+    if constexpr (S::QUICK) {
+        return tile.add_quick(loader.stage(n), block);
+    } else if (!S::ANY || n >= 0) {
+        tile.add(loader.stage(n), block);
+    }
+    return true;
+}
+
+/* The same of tiles n .. end - 1. Those that are not quick stand outside of the loop of those that
+ * are, whose code is short so. */
 template <class S>
 __device__ __forceinline__ void run_tiles(FewLoader<S> &loader, const FewTile<S> &tile, int n,
                                           int end, int first)
 {
-    const auto block = [&] { return loader.item.blocks.last - (n - first); };
 #pragma unroll 1
     while (n < end) {
         const int stop = loader.settle_due(n, end);
         bool quick = true;
 #pragma unroll 1
         for (; n < stop && quick; n += quick) {
-            await_tile<S>(loader, tile.rows, n);
-            if constexpr (S::QUICK) {
-                quick = tile.add_quick(loader.stage(n), block());
-            } else if (!S::ANY || n >= 0) {
-                tile.add(loader.stage(n), block());
-            }
+            quick = run_tile<S>(loader, tile, n, first);
         }
         if (!quick) {
-            tile.add(loader.stage(n), block());
+            tile.add(loader.stage(n), loader.item.blocks.last - (n - first));
             n++;
         }
     }
@@ -312,9 +321,15 @@ __device__ __forceinline__ void run_splits(const attn_cuda_codes_params &c, FewI
     for (;;) {
 #pragma unroll 1
         while (n < end) {
-            run_tiles<S>(loader, tile, n, stop, first);
-            n = stop;
-            end_split(n - 1);
+            if (S::GOES_ON) { /* splits are short: their ends are in the loop */
+                run_tile<S>(loader, tile, n++, first);
+            } else {
+                run_tiles<S>(loader, tile, n, stop, first);
+                n = stop;
+            }
+            if (!S::GOES_ON || n == stop) {
+                end_split(n - 1);
+            }
         }
         const bool more = S::GOES_ON && end < loader.count;
         const uint32_t index = loader.index; /* load_early may go on to yet another item */
