@@ -215,8 +215,14 @@
                    ATTN_CUDA_GRAD_ORDERED)                                                   \
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_WIDE(name, ...) WIDE_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_WIDE_STEPS(name, ...) \
-    WIDE_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, __VA_ARGS__)
+#define SUMS_KERNEL(name, dtype, d, step)                                                         \
+    GRAD_KERNEL_OF(                                                                               \
+        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,             \
+        ATTN_GRAD_SM90_BYTES(d, 256, step, ATTN_GRAD_SUM_STAGES(d), ATTN_GRAD_SUM_ROOM(d, step)), \
+        ATTN_CUDA_GRAD_SUMS)
+#define ATTN_BACKWARD_SM90_WIDE_STEPS(name, dtype, d, step, stages)                   \
+    WIDE_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages) \
+    SUMS_KERNEL(name, dtype, d, step)
 #define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, ...)                       \
     HELPED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, PLAIN_ROOM, \
                    ATTN_GRAD_LIGHT_THREADS(d), dtype, d, __VA_ARGS__)
@@ -233,13 +239,10 @@
 #define ATTN_BACKWARD_SM90_STEPS_TABLES(name, ...)                                          \
     ORDERED_KERNELS(steps_tables_##name, ATTN_CUDA_BACKWARD_SM90_STEPS_TABLES, TABLES_ROOM, \
                     __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)                         \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, PLAIN_ROOM, dtype, d, step,  \
-                    stages, stays)                                                            \
-    GRAD_KERNEL_OF(                                                                           \
-        steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384,         \
-        ATTN_GRAD_SM90_BYTES(d, 256, step, 2, 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step)), \
-        ATTN_CUDA_GRAD_SUMS)
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages, stays)                        \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, PLAIN_ROOM, dtype, d, step, \
+                    stages, stays)                                                           \
+    SUMS_KERNEL(name, dtype, d, step)
 #define ATTN_BACKWARD_SM90_ELEMENTS(name, dtype, d)                                            \
     GRAD_KERNEL_OF(elements_##name, ATTN_CUDA_BACKWARD_SM90_ELEMENTS, dtype, d, 128, 128, 384, \
                    ATTN_GRAD_ELEMENT_BYTES(d), ATTN_CUDA_GRAD_SUMS)

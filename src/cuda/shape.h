@@ -91,11 +91,12 @@
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 
 /* kernel/backward/shape_sm80.cuh: two tiles of fixed rows; stages of two tiles of `step` rows, and
- * of f32 these as loaded; LSE and delta. */
+ * of f32 up to d = 128 these as loaded; LSE and delta. */
 #define ATTN_GRAD_SM80_STAGES(dtype) ((dtype) == ATTN_F32 ? 1 : 2)
+#define ATTN_GRAD_SM80_RAW_BYTES(dtype, d, step) ((d) > 128 ? 0 : ATTN_RAW_BYTES(dtype, d, step))
 #define ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step)                                       \
     (ATTN_TILE_BYTES(dtype, 2 * (fixed) + 2 * ATTN_GRAD_SM80_STAGES(dtype) * (step), d) + \
-     ATTN_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
+     ATTN_GRAD_SM80_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
 
 /* kernel/backward/shape_sm90.cuh: `fixed` rows of K and V together, stages of two tiles of `step`
  * rows, `scores` bytes of P, dS and sums of dQ, barriers, LSE and delta; a box's rows (TMA). */
@@ -115,6 +116,11 @@
 #define ATTN_GRAD_MASK_ROOM(d, step) (ATTN_GRAD_ROOM(d, step, false) + (step)*128 + 16)
 #define ATTN_GRAD_BIAS_ROOM(d, step) \
     (ATTN_GRAD_ROOM(d, step, false) + (step)*256 + 16 + ATTN_GRAD_APART_BYTES - (step) * (d)*2)
+
+/* kernel/backward/sums_sm90.cuh: stages; the second one's K and V, and tables. */
+#define ATTN_GRAD_SUM_STAGES(d) ((d) > 128 ? 1 : 2)
+#define ATTN_GRAD_SUM_ROOM(d, step) \
+    ((ATTN_GRAD_SUM_STAGES(d) - 1) * 2 * 128 * (d)*2 + ATTN_GRAD_TABLE_BYTES(step))
 
 /* kernel/backward/wide_sm90.cuh, beside `step` rows of dO once: P, dS of the CTA twice and of the
  * other one; a quarter of dQ; half of the other's K; barriers of both. */

@@ -100,10 +100,11 @@ bool attn_cuda_grad_table(const attn_problem *problem, attn_tensor *table);
 bool attn_cuda_grad_has_elements(const attn_gradients *grads);
 
 /* The kernel of a family for a part of the results (ATTN_CUDA_GRAD_ ..); that of backward_sm90 with
- * sums of dQ in the workspace, or the one that rounds them; that of backward_sm80. -1: none. */
+ * sums of dQ in the workspace, or the one that rounds them; that of backward_sm80, of f32 also
+ * where P or dO are more exact than q. -1: none. */
 int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part);
 int attn_cuda_grad_ordered(const attn_problem *problem, int32_t part);
-int attn_cuda_grad_mma(const attn_problem *problem, int32_t part);
+int attn_cuda_grad_mma(const attn_gradients *grads, int32_t part);
 
 /* The reasons for which backward_sm90 and backward_sm80 cannot do the problem, or NULL. */
 const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda);

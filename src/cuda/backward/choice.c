@@ -5,11 +5,10 @@
 #include "cuda/backward/backward.h"
 #include "cuda/forward/forward.h"
 
-int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
+/* The kernel of a type of operands, and of the problem's head dims. */
+static int find_kernel(const attn_problem *problem, int32_t dtype, attn_cuda_family family,
+                       int32_t part)
 {
-    const int32_t dtype = family != ATTN_CUDA_BACKWARD_GENERIC ? problem->q.dtype
-                          : problem->q.dtype == ATTN_F64       ? ATTN_F64
-                                                               : ATTN_F32;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
         if (kernel->family == family && kernel->dtype == dtype && kernel->loads == part &&
@@ -18,6 +17,14 @@ int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, 
         }
     }
     return -1;
+}
+
+int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
+{
+    const int32_t dtype = family != ATTN_CUDA_BACKWARD_GENERIC ? problem->q.dtype
+                          : problem->q.dtype == ATTN_F64       ? ATTN_F64
+                                                               : ATTN_F32;
+    return find_kernel(problem, dtype, family, part);
 }
 
 bool attn_cuda_grad_is_stepped(const attn_problem *problem)
@@ -155,7 +162,8 @@ bool attn_cuda_grad_has_elements(const attn_gradients *grads)
     const attn_tensor *bias = &grads->problem.bias, *out = &grads->d_bias;
     attn_problem rest = grads->problem;
     rest.bias.data = NULL;
-    return !attn_cuda_has_steps(&rest) && bias->dtype == grads->problem.q.dtype &&
+    return !is_wide(&rest) && !attn_cuda_has_steps(&rest) &&
+           bias->dtype == grads->problem.q.dtype &&
            attn_cuda_grad_steps(&grads->problem).bias == ATTN_CUDA_COPIED_2 &&
            out->dtype != ATTN_F64 && attn_cuda_is_aligned(out) && out->shape[3] % 2 == 0 &&
            out->shape[0] == bias->shape[0] && out->shape[1] == bias->shape[1];
@@ -207,32 +215,29 @@ const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_c
                : "strides or alignment are not for the TMA";
 }
 
-int attn_cuda_grad_mma(const attn_problem *problem, int32_t part)
+int attn_cuda_grad_mma(const attn_gradients *grads, int32_t part)
 {
-    return attn_cuda_grad_kernel(problem,
-                                 attn_cuda_grad_is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM80_STEPS
-                                                                    : ATTN_CUDA_BACKWARD_SM80,
-                                 part);
+    const attn_problem *problem = &grads->problem;
+    const bool parts =
+        problem->q.dtype != ATTN_F64 && (problem->precise || grads->d_o.dtype != problem->q.dtype);
+    return find_kernel(problem, parts ? ATTN_F32 : problem->q.dtype,
+                       attn_cuda_grad_is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM80_STEPS
+                                                          : ATTN_CUDA_BACKWARD_SM80,
+                       part);
 }
 
 const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda)
 {
     const attn_problem *problem = &grads->problem;
-    const int kernel = attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS);
+    const int kernel = attn_cuda_grad_mma(grads, ATTN_CUDA_GRAD_KEYS);
     if (problem->q.dtype == ATTN_F64) {
         return "gradients have no kernels there for f64";
     }
     if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return "head dims end at 256, of f32 at 128";
+        return "head dims end at 256";
     }
     if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return "the GPU's shared memory ends before this head dim's tiles";
-    }
-    if (problem->q.dtype != ATTN_F32 && problem->precise) {
-        return "they take probabilities in the type of q";
-    }
-    if (grads->d_o.dtype != problem->q.dtype) {
-        return "they take dO in the type of q";
     }
     return problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2
                ? "lengths end at 2^30"

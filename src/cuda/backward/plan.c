@@ -111,7 +111,7 @@ static attn_status add_blocks(attn_cuda_grad_plan *plan, const attn_cuda *cuda, 
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel = plan->mma ? attn_cuda_grad_mma(problem, part)
+    const int kernel = plan->mma ? attn_cuda_grad_mma(&plan->params.grads, part)
                                  : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part);
     attn_cuda_grad_launch launch = {.pieces = plan->mma ? 1 : attn_cuda_grad_pieces(problem, keys)};
     double count;
@@ -197,14 +197,13 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     const bool fast = has_fast_sums(plan) && attn_cuda_grad_is_stepped(problem) &&
                       kind != ATTN_CUDA_BY_ROWS && kind != ATTN_CUDA_SINKS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
+    const bool elements =
+        kind == ATTN_CUDA_ELEMENTS && attn_cuda_grad_has_elements(&plan->params.grads);
+    const attn_cuda_family family = !fast      ? ATTN_CUDA_BACKWARD_GENERIC
+                                    : elements ? ATTN_CUDA_BACKWARD_SM90_ELEMENTS
+                                               : ATTN_CUDA_BACKWARD_SM90_STEPS;
     const int scores =
-        fast ? attn_cuda_grad_kernel(problem,
-                                     kind == ATTN_CUDA_ELEMENTS &&
-                                             attn_cuda_grad_has_elements(&plan->params.grads)
-                                         ? ATTN_CUDA_BACKWARD_SM90_ELEMENTS
-                                         : ATTN_CUDA_BACKWARD_SM90_STEPS,
-                                     ATTN_CUDA_GRAD_SUMS)
-             : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
+        attn_cuda_grad_kernel(problem, family, fast ? ATTN_CUDA_GRAD_SUMS : ATTN_CUDA_GRAD_SCORES);
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
         return add_scores(plan, cuda, scores, &launch,
@@ -258,6 +257,19 @@ static void plan_sums(attn_cuda_grad_plan *plan, const attn_cuda *cuda, attn_are
         arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d, kernel->keys / ctas), sizeof(float));
 }
 
+/* The kernel that a plan's bits are named by: .._ordered also where .._rounded runs. */
+static int main_kernel(const attn_cuda_grad_plan *plan)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    if (plan->fast) {
+        return attn_cuda_grad_ordered(problem, plan->single ? ATTN_CUDA_GRAD_SINGLE
+                                                            : ATTN_CUDA_GRAD_ORDERED);
+    }
+    return plan->mma
+               ? attn_cuda_grad_mma(&plan->params.grads, ATTN_CUDA_GRAD_KEYS)
+               : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_KEYS);
+}
+
 static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     const attn_gradients *grads = &plan->params.grads;
@@ -279,7 +291,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan, const attn_cuda *cu
     (void)attn_cuda_grad_items_of(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
-    if ((plan->fast || plan->mma) && problem->q.dtype == ATTN_F16) {
+    if (attn_cuda_kernels[main_kernel(plan)].dtype == ATTN_F16) {
         plan->peaks_offset = attn_arena_take(
             &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
         plan->capped_offset = plan->fast && problem->softcap > 0
@@ -329,19 +341,6 @@ static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                    plan->fast                                      ? ""
                    : plan->mma || (cuda->capability == 90 && !f32) ? lacks
                                                                    : mma_lacks);
-}
-
-/* The kernel that a plan's bits are named by: .._ordered also where .._rounded runs. */
-static int main_kernel(const attn_cuda_grad_plan *plan)
-{
-    const attn_problem *problem = &plan->params.grads.problem;
-    if (plan->fast) {
-        return attn_cuda_grad_ordered(problem, plan->single ? ATTN_CUDA_GRAD_SINGLE
-                                                            : ATTN_CUDA_GRAD_ORDERED);
-    }
-    return plan->mma
-               ? attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS)
-               : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_KEYS);
 }
 
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,

@@ -126,7 +126,8 @@
     ENTRY(attn_backward_sm90_steps_##name##_sums)
 #define ATTN_BACKWARD_SM90_WIDE_STEPS(name, ...)            \
     PAIRED_ENTRY(attn_backward_sm90_steps_##name##_ordered) \
-    ENTRY(attn_backward_sm90_steps_##name##_round)
+    ENTRY(attn_backward_sm90_steps_##name##_round)          \
+    ENTRY(attn_backward_sm90_steps_##name##_sums)
 #elif defined(EMULATED_backward_sm90_f32)
 #define ATTN_BACKWARD_SM90_PARTS(name, ...)    \
     ENTRY(attn_backward_sm90_##name##_delta)   \

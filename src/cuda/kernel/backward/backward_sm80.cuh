@@ -260,7 +260,7 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
 #pragma unroll 1
     for (int n = 0; at.head < heads; n ^= 1, at = at.next(blocks)) { /* of stages the last bit */
         const MmaPlace next = at.next(blocks);
-        tiles.finish(n);
+        tiles.finish(n, at);
         if (next.head < heads) {
             tiles.start(n + 1, next);
         }

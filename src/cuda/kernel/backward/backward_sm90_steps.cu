@@ -20,8 +20,9 @@
            ordered_sm90<OrderShape<dtype, d, step, stages, GRAD_STEPPED, stays>>) \
     KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages>>)  \
     KERNEL(name##_sums, 384, 1, sums_sm90<SumShape<dtype, d, step>>)
-#define ATTN_BACKWARD_SM90_WIDE_STEPS(name, dtype, d, step, stages)          \
-    KERNEL_OF(name##_ordered, __cluster_dims__(2) __launch_bounds__(384, 1), \
-              wide_sm90<WideShape<dtype, d, step, stages, GRAD_STEPPED>>)    \
-    KERNEL(name##_round, 256, 2, round_sm90<WideShape<dtype, d, step, stages>>)
+#define ATTN_BACKWARD_SM90_WIDE_STEPS(name, dtype, d, step, stages)             \
+    KERNEL_OF(name##_ordered, __cluster_dims__(2) __launch_bounds__(384, 1),    \
+              wide_sm90<WideShape<dtype, d, step, stages, GRAD_STEPPED>>)       \
+    KERNEL(name##_round, 256, 2, round_sm90<WideShape<dtype, d, step, stages>>) \
+    KERNEL(name##_sums, 384, 1, sums_sm90<SumShape<dtype, d, step>>)
 #include "cuda/kernels.inc"

@@ -6,11 +6,12 @@
  *     STAGES of statistics [2][STEP]
  *
  * keys: fixed are K and V of an item's keys, streamed Q and dO with LSE and delta. rows: fixed are
- * Q and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh).
+ * Q and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh); its kernels take rows of 16
+ * bits, too, and beyond d = 128 have no room for rows as they come (parts_sm80.cuh).
  */
 #pragma once
+#include "cuda/kernel/backward/parts_sm80.cuh"
 #include "cuda/kernel/backward/range_sm90.cuh"
-#include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/mma/products.cuh"
 #include "cuda/shape.h"
 
@@ -23,8 +24,9 @@ template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_, bool STEPPED_>
                          COLUMNS = D / HALVES;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* the type of operands */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
+    static constexpr bool RAW = PARTS > 1 && D <= 128; /* f32 lies as it comes, at first */
     static constexpr int FIXED_BYTES = PARTS * FIXED * D * 2, STEP_BYTES = PARTS * STEP * D * 2,
-                         RAW_BYTES = PARTS == 1 ? 0 : STEP * D * 4;
+                         RAW_BYTES = RAW ? STEP * D * 4 : 0;
     static constexpr int STREAMED_AT = 2 * FIXED_BYTES,
                          RAW_AT = STREAMED_AT + STAGES * 2 * STEP_BYTES,
                          STATISTICS_AT = RAW_AT + 2 * RAW_BYTES;
@@ -55,14 +57,6 @@ struct MmaPlace {
         const bool last = block + 1 == blocks.count;
         return {head + last, last ? 0 : block + 1};
     }
-};
-
-/* Rows of one head of a tensor. */
-struct MmaRows {
-    const attn_tensor &tensor;
-    const char *first;
-    int there;
-    bool aligned;
 };
 
 /* Starts copying a tile of streamed rows that are aligned, 16 bytes at a time: f32 as it comes. */
@@ -162,35 +156,35 @@ template <class S, bool KEYS> struct MmaTiles {
                 load_rows<S::FIXED, S::D, S::THREADS>(fixed(which), x.tensor, x.first, x.there,
                                                       x.aligned);
             } else {
-                load_fixed_parts(fixed(which), x);
+                load_parts<S::FIXED, S::D, S::THREADS>(fixed(which), x);
             }
         }
     }
-    __device__ __forceinline__ void load_fixed_parts(uint32_t to, const MmaRows &x)
+
+    __device__ __forceinline__ MmaRows others(int which, const MmaPlace &at) const
     {
-#pragma unroll 1
-        for (int r = 0; r < S::FIXED; r += S::STEP) {
-            load_raw<S::STEP, S::D, S::THREADS>(
-                raw(0), x.tensor, x.first + r * x.tensor.stride[1] * 4, x.there - r, x.aligned);
-            ptx::copy_async_commit();
-            ptx::copy_async_wait<0>();
-            split_raw<S::STEP, S::D, S::THREADS, S::FIXED, 4>(to, r, raw(0));
-        }
+        return KEYS ? queries(which, head(at), row(at)) : keys(which, row(at));
     }
 
-    /* Starts loading the item's n-th block. */
+    /* Starts loading the item's n-th block, but for what `finish` loads. */
     __device__ __forceinline__ void start(int n, const MmaPlace &at)
     {
 #pragma unroll
         for (int which = 0; which < 2; which++) {
             const uint32_t to = S::PARTS == 1 ? streamed(n, which) : raw(which);
-            const MmaRows x = KEYS ? queries(which, head(at), row(at)) : keys(which, row(at));
-            if (x.aligned) {
-                copy_streamed<S>(to, x);
-            } else if constexpr (S::PARTS == 1) {
-                load_rows<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
-            } else {
-                load_raw<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
+            const MmaRows x = others(which, at);
+            if constexpr (S::PARTS == 1) {
+                if (x.aligned) {
+                    copy_streamed<S>(to, x);
+                } else {
+                    load_rows<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
+                }
+            } else if (S::RAW && x.is_f32()) {
+                if (x.aligned) {
+                    copy_streamed<S>(to, x);
+                } else {
+                    load_raw<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
+                }
             }
         }
         ptx::copy_async_commit();
@@ -217,7 +211,7 @@ template <class S, bool KEYS> struct MmaTiles {
     }
 
     /* Waits until block n is there for all threads, and all are done with the block before it. */
-    __device__ __forceinline__ void finish(int n)
+    __device__ __forceinline__ void finish(int n, const MmaPlace &at)
     {
         const uint32_t place = statistics(n) + 4 * threadIdx.x;
         ptx::copy_async_wait<0>();
@@ -227,9 +221,18 @@ template <class S, bool KEYS> struct MmaTiles {
         } else {
             __syncthreads();
             put_statistic(place);
-            split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, 0), 0, raw(0));
-            split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, 1), 0, raw(1));
+            split_block(n, 0, at);
+            split_block(n, 1, at);
             __syncthreads();
+        }
+    }
+    __device__ __forceinline__ void split_block(int n, int which, const MmaPlace &at) const
+    {
+        const MmaRows x = others(which, at);
+        if (S::RAW && x.is_f32()) {
+            split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, which), 0, raw(which));
+        } else {
+            load_parts<S::STEP, S::D, S::THREADS>(streamed(n, which), x);
         }
     }
     __device__ __forceinline__ void put_statistic(uint32_t place) const

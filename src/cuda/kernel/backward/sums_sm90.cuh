@@ -19,9 +19,10 @@
 #include "cuda/kernel/backward/turns_sm90.cuh"
 #include <float.h>
 
-/* Two stages of all four tiles: K and V of the second lie where ordered kernels have dS and dQ. */
+/* Two stages of all four tiles: K and V of the second lie where ordered kernels have dS and dQ.
+ * Beyond d = 128 there is room for one. */
 template <int DTYPE, int D, int STEP>
-using SumShape = GradShape<DTYPE, D, STEP, 2, 2 * 128 * D * 2 + ATTN_GRAD_TABLE_BYTES(STEP),
+using SumShape = GradShape<DTYPE, D, STEP, ATTN_GRAD_SUM_STAGES(D), ATTN_GRAD_SUM_ROOM(D, STEP),
                            GRAD_STEPPED_TABLED>;
 
 /* One tile of scores: of a head of the item's sequence. */
@@ -98,7 +99,7 @@ template <class S> struct SumWalk {
 template <class S>
 __device__ __forceinline__ uint32_t sum_keys(const GradMemory<S> &memory, uint32_t n, int which)
 {
-    return n % 2 == 0 ? memory.fixed(which) : memory.scores() + which * S::FIXED_BYTES;
+    return n % S::STAGES == 0 ? memory.fixed(which) : memory.scores() + which * S::FIXED_BYTES;
 }
 
 /* Loads an item's tiles, from number n of the CTA's on. One warp. */
