@@ -118,7 +118,8 @@ bool attn_cuda_grad_rounds(const attn_gradients *grads, const attn_band *band,
 /* True if rows of dQ, dK and dV are written 16 bytes at a time, where they are wanted. */
 bool attn_cuda_grad_is_stored(const attn_gradients *grads);
 
-/* The tensors whose rows backward_sm80 copies 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..). */
+/* The tensors whose rows backward_sm80 copies as they are, 16 bytes at a time (ATTN_CUDA_ALIGNED_
+ * ..). */
 int32_t attn_cuda_grad_aligned(const attn_gradients *grads);
 
 /* Pure. Errors: unsupported, overflow. */

@@ -244,12 +244,19 @@ const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cud
                : NULL;
 }
 
+/* True if rows are copied as they are: of a kernel's type. */
+static bool is_copied(const attn_tensor *tensor, int32_t dtype)
+{
+    return tensor->dtype == dtype && attn_cuda_is_aligned(tensor);
+}
+
 int32_t attn_cuda_grad_aligned(const attn_gradients *grads)
 {
-    return (attn_cuda_is_aligned(&grads->problem.q) ? ATTN_CUDA_ALIGNED_Q : 0) |
-           (attn_cuda_is_aligned(&grads->problem.k) ? ATTN_CUDA_ALIGNED_K : 0) |
-           (attn_cuda_is_aligned(&grads->problem.v) ? ATTN_CUDA_ALIGNED_V : 0) |
-           (attn_cuda_is_aligned(&grads->d_o) ? ATTN_CUDA_ALIGNED_D_O : 0);
+    const int32_t dtype = attn_cuda_kernels[attn_cuda_grad_mma(grads, ATTN_CUDA_GRAD_KEYS)].dtype;
+    return (is_copied(&grads->problem.q, dtype) ? ATTN_CUDA_ALIGNED_Q : 0) |
+           (is_copied(&grads->problem.k, dtype) ? ATTN_CUDA_ALIGNED_K : 0) |
+           (is_copied(&grads->problem.v, dtype) ? ATTN_CUDA_ALIGNED_V : 0) |
+           (is_copied(&grads->d_o, dtype) ? ATTN_CUDA_ALIGNED_D_O : 0);
 }
 
 /* True if a result is there, has the inputs' type and all columns of a kernel's tiles. */

@@ -124,7 +124,8 @@ __device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2], const fl
         const uint32_t columns = x + half * (S::COLUMNS / 64) * S::STEP * 128;
         shared.give(packed);
         ptx::barrier_sync(1 + threadIdx.x / 32 % S::STRIPS, 32 * S::HALVES);
-#pragma unroll
+        /* f32 at d = 256 spills if this is no loop */
+#pragma unroll(S::PARTS > 1 && S::D > 128 ? 1 : S::HALVES)
         for (int i = 0; i < S::HALVES; i++) {
             shared.take(packed, i);
             mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N, S::COLUMNS>(sum, packed, columns,

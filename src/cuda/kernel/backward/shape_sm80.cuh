@@ -179,11 +179,11 @@ template <class S, bool KEYS> struct MmaTiles {
                 } else {
                     load_rows<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
                 }
-            } else if (S::RAW && x.is_f32()) {
+            } else if constexpr (S::RAW) {
                 if (x.aligned) {
                     copy_streamed<S>(to, x);
                 } else {
-                    load_raw<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
+                    load_widened<S::STEP, S::D, S::THREADS>(to, x);
                 }
             }
         }
@@ -228,11 +228,10 @@ template <class S, bool KEYS> struct MmaTiles {
     }
     __device__ __forceinline__ void split_block(int n, int which, const MmaPlace &at) const
     {
-        const MmaRows x = others(which, at);
-        if (S::RAW && x.is_f32()) {
+        if constexpr (S::RAW) {
             split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, which), 0, raw(which));
         } else {
-            load_parts<S::STEP, S::D, S::THREADS>(streamed(n, which), x);
+            load_parts<S::STEP, S::D, S::THREADS>(streamed(n, which), others(which, at));
         }
     }
     __device__ __forceinline__ void put_statistic(uint32_t place) const
