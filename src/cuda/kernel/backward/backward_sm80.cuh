@@ -124,8 +124,7 @@ __device__ __forceinline__ void add_block(float (&sum)[S::COLUMNS / 2], const fl
         const uint32_t columns = x + half * (S::COLUMNS / 64) * S::STEP * 128;
         shared.give(packed);
         ptx::barrier_sync(1 + threadIdx.x / 32 % S::STRIPS, 32 * S::HALVES);
-        /* f32 at d = 256 spills if this is no loop */
-#pragma unroll(S::PARTS > 1 && S::D > 128 ? 1 : S::HALVES)
+#pragma unroll(S::CROWDED ? 1 : S::HALVES)
         for (int i = 0; i < S::HALVES; i++) {
             shared.take(packed, i);
             mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N, S::COLUMNS>(sum, packed, columns,
@@ -270,7 +269,9 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
     sums.join_terms();
     const bool judges = KEYS || a.grads.problem.softcap > 0; /* other rows: has_faint_rows */
     bool bad = judges && sums.faint((float)(blocks.all() * S::STEP));
-    bad |= store_results(tiles, strip, half, sums);
+    /* f32 at d = 256 has no register for it in the loop */
+    const int stored = S::CROWDED ? ptx::thread() / 32 % S::STRIPS * 16 : strip;
+    bad |= store_results(tiles, stored, half, sums);
     if (__syncthreads_or(bad) && threadIdx.x == 0) {
         note_blocks<S, KEYS>(a, item);
     }

@@ -24,7 +24,8 @@ template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_, bool STEPPED_>
                          COLUMNS = D / HALVES;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* the type of operands */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
-    static constexpr bool RAW = PARTS > 1 && D <= 128; /* f32 lies as it comes, at first */
+    static constexpr bool RAW = PARTS > 1 && D <= 128, /* f32 lies as it comes, at first */
+        CROWDED = PARTS > 1 && !RAW;                   /* all registers are taken */
     static constexpr int FIXED_BYTES = PARTS * FIXED * D * 2, STEP_BYTES = PARTS * STEP * D * 2,
                          RAW_BYTES = RAW ? STEP * D * 4 : 0;
     static constexpr int STREAMED_AT = 2 * FIXED_BYTES,
