@@ -234,7 +234,7 @@ const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cud
         return "gradients have no kernels there for f64";
     }
     if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return "head dims end at 256";
+        return "head dims end at 256, of f32 with score steps or dropout at 128";
     }
     if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return "the GPU's shared memory ends before this head dim's tiles";
