@@ -243,14 +243,26 @@ typedef struct attn_tensor {
     int32_t reserved; /* 0 */
 } attn_tensor;
 
+/* Casts of C are the only ones that both languages have. */
+#if defined(__cplusplus) && defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wold-style-cast"
+#endif
+
 /* The view of contiguous memory laid out [n0][n1][n2][n3]. */
 static inline attn_tensor attn_tensor_bshd(const void *data, attn_dtype dtype, int64_t n0,
                                            int64_t n1, int64_t n2, int64_t n3)
 {
     attn_tensor t;
     t.data = (void *)(uintptr_t)data;
-    t.shape[0] = n0, t.shape[1] = n1, t.shape[2] = n2, t.shape[3] = n3;
-    t.stride[0] = n1 * n2 * n3, t.stride[1] = n2 * n3, t.stride[2] = n3, t.stride[3] = 1;
+    t.shape[0] = n0;
+    t.shape[1] = n1;
+    t.shape[2] = n2;
+    t.shape[3] = n3;
+    t.stride[0] = n1 * n2 * n3;
+    t.stride[1] = n2 * n3;
+    t.stride[2] = n3;
+    t.stride[3] = 1;
     t.dtype = (int32_t)dtype;
     t.reserved = 0;
     return t;
@@ -262,9 +274,14 @@ static inline attn_tensor attn_tensor_bhsd(const void *data, attn_dtype dtype, i
                                            int64_t heads, int64_t seq, int64_t dim)
 {
     attn_tensor t = attn_tensor_bshd(data, dtype, batch, seq, heads, dim);
-    t.stride[1] = dim, t.stride[2] = seq * dim;
+    t.stride[1] = dim;
+    t.stride[2] = seq * dim;
     return t;
 }
+
+#if defined(__cplusplus) && defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 /* ---- Context --------------------------------------------------------------------------------- */
 

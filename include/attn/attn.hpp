@@ -227,7 +227,8 @@ attn_tensor tensor(Element *data, const extents &shape, const extents &stride) n
 {
     attn_tensor view = attn_tensor_bshd(data, detail::dtype<Element>(), 0, 0, 0, 0);
     for (std::size_t axis = 0; axis < 4; axis++) {
-        view.shape[axis] = shape[axis], view.stride[axis] = stride[axis];
+        view.shape[axis] = shape[axis];
+        view.stride[axis] = stride[axis];
     }
     return view;
 }
