@@ -29,7 +29,7 @@ template <bool DROPS, bool PRECISE_, int DTYPE_, int D_, int WARPS_, int BN_> st
     static constexpr int P_DTYPE = PRECISE ? ATTN_F32 : DTYPE; /* whose probabilities P are */
     using Drop = Dropout<P_DTYPE, DROPS>;
     static constexpr int P_PARTS = P_DTYPE == ATTN_F32 ? 3 : 1;
-    static constexpr bool SHORTENS = P_PARTS > 1 && D > 64; /* leaves out columns of zeros */
+    static constexpr bool SHORTENS = P_PARTS > 1; /* leaves out columns of zeros */
     static constexpr bool BF16 = DTYPE != ATTN_F16;
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;
@@ -86,12 +86,21 @@ template <class S> struct Tiles {
     __device__ __forceinline__ void load(uint32_t to, const attn_tensor &t, int n, int key,
                                          bool aligned)
     {
-        load_keys<S::PARTS == 1 ? 2 : 4, S::BN, S::D, S::THREADS>(
-            a.problem, t, item.sequence, places.of[n % 2], item.head / (int)a.problem.group, key,
-            aligned, [&](int r, int piece) {
-                return S::PARTS == 1 ? mma::piece_address<S::BN>(to, r, piece)
-                                     : to + r * (S::D * 4) + piece * 16;
-            });
+        const int rows = (int)item.sequence.nk - key, kv_head = item.head / (int)a.problem.group;
+        if (a.problem.paged) {
+            load_placed<S::PARTS == 1 ? 2 : 4, S::BN, S::D, S::THREADS>(
+                t, places.of[n % 2], kv_head, rows, aligned, [&](int r, int piece) {
+                    return S::PARTS == 1 ? mma::piece_address<S::BN>(to, r, piece)
+                                         : to + r * (S::D * 4) + piece * 16;
+                });
+            return;
+        }
+        const char *first = attn_kv_at(&t, &item.sequence, kv_head, key, 0);
+        if constexpr (S::PARTS == 1) {
+            load_rows<S::BN, S::D, S::THREADS>(to, t, first, rows, aligned);
+        } else {
+            load_raw<S::BN, S::D, S::THREADS>(to, t, first, rows, aligned);
+        }
     }
     /* Finds the places of the n-th block's rows, which threads read behind a barrier. */
     __device__ __forceinline__ void find(int n, int block)

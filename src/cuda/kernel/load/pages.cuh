@@ -31,26 +31,21 @@ __device__ __forceinline__ void find_places(PagePlace (&places)[ROWS],
     }
 }
 
-/* Loads ROWS x D elements of SIZE bytes of one head, from key `first` on, whose places are known if
- * they lie in pages. Rows behind the last key and missing columns are 0. address(row, piece): of 16
- * bytes in shared memory. */
+/* Loads ROWS x D elements of SIZE bytes of one head from places in pages. Rows from `valid` on and
+ * missing columns are 0. address(row, piece): of 16 bytes in shared memory. */
 template <int SIZE, int ROWS, int D, int THREADS, class Address>
-__device__ __forceinline__ void load_keys(const attn_problem &p, const attn_tensor &t,
-                                          const attn_sequence &s, const PagePlace (&places)[ROWS],
-                                          int kv_head, int first, bool aligned,
-                                          const Address &address)
+__device__ __forceinline__ void load_placed(const attn_tensor &t, const PagePlace (&places)[ROWS],
+                                            int kv_head, int valid, bool aligned,
+                                            const Address &address)
 {
     constexpr int EACH = 16 / SIZE, PIECES = D / EACH;
-    const int columns = (int)t.shape[3], rows = (int)s.nk - first;
-    const int64_t row_bytes = t.stride[1] * SIZE, step = t.stride[3] * SIZE;
-    const char *line = attn_kv_at(&t, &s, kv_head, first, 0);
+    const int columns = (int)t.shape[3];
+    const int64_t step = t.stride[3] * SIZE;
 #pragma unroll 1
     for (int i = ptx::opaque(threadIdx.x); i < ROWS * PIECES; i += THREADS) {
         const int r = i / PIECES, piece = i % PIECES;
-        const int count = r < rows ? min(max(columns - EACH * piece, 0), EACH) : 0;
-        const char *row = p.paged ? attn_at(&t, places[r].x, places[r].y, kv_head, 0)
-                                  : line + r * row_bytes,
-                   *from = row + EACH * piece * step;
+        const int count = r < valid ? min(max(columns - EACH * piece, 0), EACH) : 0;
+        const char *from = attn_at(&t, places[r].x, places[r].y, kv_head, 0) + EACH * piece * step;
         if (aligned) {
             ptx::copy_async_16(address(r, piece), count > 0 ? from : t.data, SIZE * count);
         } else {
