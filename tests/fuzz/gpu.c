@@ -19,28 +19,30 @@ static struct {
     uintptr_t from, to;
 } scratch;
 
-/* `bytes` bytes from an address, or none, lie in the workspace. */
-static bool is_scratch(const void *address, double bytes)
+/* `bytes` bytes from an address, or none, lie in the workspace. Sizes go to 2^63 and beyond, and a
+ * double would round them. */
+static bool is_scratch(const void *address, long double bytes)
 {
     const uintptr_t at = (uintptr_t)address;
     return address == NULL ||
-           (at >= scratch.from && at <= scratch.to && bytes <= (double)(scratch.to - at));
+           (at >= scratch.from && at <= scratch.to && bytes <= (long double)(scratch.to - at));
 }
 
 /* A tensor from its first element on, which is its lowest one. */
-static double bytes_of(const attn_tensor *t)
+static long double bytes_of(const attn_tensor *t)
 {
-    double last = 1;
+    long double last = 1;
     for (int a = 0; a < 4; a++) {
-        last += ((double)t->shape[a] - 1) * (double)(t->shape[a] > 1 ? t->stride[a] : 0);
+        last += ((long double)t->shape[a] - 1) * (long double)(t->shape[a] > 1 ? t->stride[a] : 0);
     }
-    return last * (double)attn_dtype_size(t->dtype);
+    return last * (long double)attn_dtype_size(t->dtype);
 }
 
 /* Bits of a mask, whose rows are not beside each other (attn_cuda_mask_params). */
-static double bytes_of_lanes(const attn_tensor *t)
+static long double bytes_of_lanes(const attn_tensor *t)
 {
-    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->stride[2];
+    return (long double)t->shape[0] * (long double)t->shape[1] * (long double)t->shape[2] *
+           (long double)t->stride[2];
 }
 
 static bool are_finite(const float *x, size_t count)
@@ -68,7 +70,7 @@ static void check_steps(const attn_cuda_kernel *kernel, const attn_cuda_steps *s
 static void check_forward(const attn_cuda_kernel *kernel, const attn_cuda_forward_params *p)
 {
     const attn_cuda_schedule *s = &p->schedule;
-    const double rows = (double)s->items * p->parts.rows;
+    const long double rows = (long double)s->items * p->parts.rows;
     REQUIRE(isfinite(p->scale_log2));
     if (kernel->family < ATTN_CUDA_SM80) {
         check_steps(kernel, &p->steps_sm90);
@@ -83,8 +85,9 @@ static void check_forward(const attn_cuda_kernel *kernel, const attn_cuda_forwar
 
 static void check_backward(const attn_cuda_kernel *kernel, const attn_cuda_backward_params *p)
 {
-    const double rows = (double)p->rows, real = p->grads.problem.q.dtype == ATTN_F64 ? 8 : 4;
-    const double words = (double)p->clear_words;
+    const long double rows = (long double)p->rows,
+                      real = p->grads.problem.q.dtype == ATTN_F64 ? 8 : 4;
+    const long double words = (long double)p->clear_words;
     REQUIRE(is_scratch(p->lse, rows * real) && is_scratch(p->delta, rows * real));
     REQUIRE(is_scratch(p->bad_keys, 0) && is_scratch(p->bad_rows, 0) && is_scratch(p->reach, 0));
     REQUIRE(is_scratch(p->ticket, 0) && is_scratch(p->sums, 0));
@@ -117,7 +120,7 @@ static void see(const attn_cuda_kernel *kernel, const cu_launch_config *config, 
     const attn_cuda_elements_params *elements = params;
     REQUIRE(config->grid[0] % (uint32_t)attn_cuda_grad_ctas(kernel) == 0); /* whole clusters */
     REQUIRE(fake.cleared_words == 0 ||
-            is_scratch((const void *)(uintptr_t)fake.cleared, 4 * (double)fake.cleared_words));
+            is_scratch((const void *)(uintptr_t)fake.cleared, 4 * (long double)fake.cleared_words));
     switch (kernel->family) {
     case ATTN_CUDA_MERGES:
         REQUIRE(merge->rows > 0 && merge->parts > 0 && merge->parts <= kernel->keys);
@@ -132,8 +135,8 @@ static void see(const attn_cuda_kernel *kernel, const cu_launch_config *config, 
                                               : bytes_of(&mask->to)));
         break;
     case ATTN_CUDA_STARTS:
-        REQUIRE(starts->count > 0 && is_scratch(starts->to[0], (double)starts->count * 8) &&
-                is_scratch(starts->to[1], (double)starts->count * 8));
+        REQUIRE(starts->count > 0 && is_scratch(starts->to[0], (long double)starts->count * 8) &&
+                is_scratch(starts->to[1], (long double)starts->count * 8));
         break;
     case ATTN_CUDA_ELEMENTWISE:
         REQUIRE(elements->count > 0);
