@@ -248,7 +248,7 @@ typedef struct factors {
     float none; /* the factor where there are no factors */
 } factors;
 
-/* to[0 .. n-1] = x. Of a loop of a known length compilers make vectors. */
+/* to[0 .. n-1] = x. The inner loop has a fixed length, since compilers make vectors of such. */
 static void fill_floats(float *to, int64_t n, float x)
 {
     enum { MANY = 16 };
@@ -337,7 +337,7 @@ static bool score_codes(attn_forward_item *item, attn_interval keys, const void 
     return done;
 }
 
-/* The same from rows of numbers, for a tile of more than plain scores. */
+/* Scores of a tile straight from rows of numbers; false if the table has no member for that. */
 static bool score_rows(attn_forward_item *item, attn_interval keys, const void *qt, int lanes)
 {
     const attn_keys rows = attn_rows_at(item, keys, qt);

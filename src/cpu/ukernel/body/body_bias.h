@@ -22,7 +22,8 @@ static const unsigned char *FN(shown)(unsigned char *to, const attn_bias_rows *r
         }
         return to + rows->mask_first;
     }
-    if (rows->mask_stride == 1 && rows->mask_dtype == ATTN_I32) { /* in vectors, as below */
+    /* loops of one type each, of which compilers make vectors */
+    if (rows->mask_stride == 1 && rows->mask_dtype == ATTN_I32) {
         for (int64_t i = 0; i < n; i++) to[i] = ((const int32_t *)mask)[i] != 0;
     } else if (rows->mask_stride == 1 && rows->mask_dtype == ATTN_I64) {
         for (int64_t i = 0; i < n; i++) to[i] = ((const int64_t *)mask)[i] != 0;

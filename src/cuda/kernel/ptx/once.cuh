@@ -7,7 +7,7 @@
 namespace ptx
 {
 
-/* A number that is the same in all lanes, as one that may not be. */
+/* A number that is the same in all lanes, as one that may not be. The lane is taken modulo 32. */
 __device__ __forceinline__ uint32_t of_lane(uint32_t x)
 {
     return __shfl_sync(~0u, x, threadIdx.x);
